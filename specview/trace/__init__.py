@@ -1,0 +1,1 @@
+"""Recorded rounds on disk: one SQLite file, any number of runs."""
