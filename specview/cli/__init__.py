@@ -1,0 +1,111 @@
+"""The command line: one small module a command, loaded when it is asked for.
+
+stdout carries data and stderr carries messages. Exit codes: 0 done, 1 a check failed or a run broke, 2 wrong usage or
+unreadable input, 130 interrupted. A command module imports nothing heavier than click at its top, so that
+`specview --help` is instant and a viewer never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from engine.errors import EngineError
+from specview import __version__
+from specview.errors import SpecviewError
+
+# command name → module of specview.cli; the module's `command` is the click command
+COMMANDS = {
+    "live": "live",
+    "record": "record",
+    "replay": "replay",
+    "check": "check",
+    "stats": "stats",
+    "compare": "compare",
+    "export": "export",
+    "list": "list_runs",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"specview.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="specview")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def group(ctx: click.Context, debug: bool) -> None:
+    """The debugger for speculative decoding: run a draft and a target model, record every round of the
+    draft–verify loop, and watch, replay, question and check what happened."""
+    ctx.obj = {"debug": debug}
+
+
+def say(sentence: str) -> None:
+    """A message for the person, on stderr."""
+    # Imported here: the text rules need nothing heavy, but --help does not need them at all.
+    from specview.text import showable
+
+    click.echo(f"specview: {showable(sentence)}", err=True)
+
+
+def main(args: list[str] | None = None, prog_name: str = "specview") -> NoReturn:
+    """Run a command and exit with its code; whatever goes wrong becomes one sentence on stderr."""
+    debug = "--debug" in (sys.argv[1:] if args is None else args)[:1]
+    try:
+        result: Any = group.main(args=args, prog_name=prog_name, standalone_mode=False)
+        sys.exit(result if isinstance(result, int) else 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=False)
+        sys.exit(2)
+    except click.ClickException as error:
+        say(_sentence(error.format_message()) + _hint(error))
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted.")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our stdout went away (`| head`): not an error, but stdout must not be flushed again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except (SpecviewError, EngineError) as error:
+        if debug:
+            raise
+        say(str(error))
+        sys.exit(getattr(error, "exit_code", 2))
+    except Exception as error:  # noqa: BLE001 - the last resort: no traceback reaches a user who did not ask for one
+        if debug:
+            raise
+        say(
+            f"an error that should not happen: {type(error).__name__}: {_one_line(str(error))} "
+            "Run it again as `specview --debug …` and report what it prints."
+        )
+        sys.exit(1)
+
+
+def _one_line(text: str) -> str:
+    return _sentence(" ".join(text.split()))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _hint(error: click.ClickException) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f" See `{error.ctx.command_path} --help`."
+    return ""
