@@ -87,7 +87,7 @@ def main(args: list[str] | None = None, prog_name: str = "specview") -> NoReturn
             raise
         say(str(error))
         sys.exit(getattr(error, "exit_code", 2))
-    except Exception as error:  # noqa: BLE001 - the last resort: no traceback reaches a user who did not ask for one
+    except Exception as error:
         if debug:
             raise
         say(
@@ -106,6 +106,7 @@ def _sentence(text: str) -> str:
 
 
 def _hint(error: click.ClickException) -> str:
-    if isinstance(error, click.UsageError) and error.ctx is not None:
+    unknown = (click.NoSuchOption, click.MissingParameter)
+    if isinstance(error, unknown) and error.ctx is not None:
         return f" See `{error.ctx.command_path} --help`."
     return ""

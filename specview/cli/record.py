@@ -1,0 +1,45 @@
+"""`specview record`: run a pair and write the trace, without a screen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specview.cli.options import SHOW_DEFAULTS, run_options, settings_from
+
+if TYPE_CHECKING:
+    from specview.recording.record import Outcome
+    from specview.recording.settings import RunSettings
+
+
+@click.command("record", context_settings=SHOW_DEFAULTS, short_help="Run a pair and record it, without a screen.")
+@run_options
+def command(**options: Any) -> int:
+    """Run a draft and a target and record every round. Prints the trace's path on stdout.
+
+    With no models named, the embedded default pair runs."""
+    settings = settings_from(options)
+    path = settings.trace_path(datetime.now())
+    outcome = run(settings, path)
+    click.echo(outcome.path)
+    return exit_code(outcome)
+
+
+def run(settings: RunSettings, path: Path) -> Outcome:
+    """Record with progress on stderr, and end cleanly on a signal."""
+    from specview.recording.console import reporter
+    from specview.recording.record import record
+    from specview.recording.signals import stop_on_signal
+
+    with stop_on_signal() as stop, reporter(settings.max_new_tokens) as report:
+        return record(settings, path, report, stop)
+
+
+def exit_code(outcome: Outcome) -> int:
+    """0 done, 1 some prompt could not be run, 130 interrupted."""
+    if outcome.status == "interrupted":
+        return 130
+    return 1 if outcome.refused else 0

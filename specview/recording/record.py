@@ -1,0 +1,220 @@
+"""The recorder: feeds the engine's rounds to a trace writer, and leaves a valid trace however the run ends."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from engine.errors import EngineError, PromptError
+from engine.round import Round, RunInfo, Status, StopReason
+from specview.errors import RunFailedError, SpecviewError
+from specview.recording.prompts import read_prompts
+from specview.recording.settings import DEFAULT_PROMPT, Prompt, RunSettings
+from specview.recording.signals import Stop
+from specview.trace.writer import TraceWriter
+
+if TYPE_CHECKING:
+    from engine.session import Session
+
+MESSAGE_INTERVAL_S = 0.1
+"""A progress message reaches the trace at most this often."""
+
+STOPPED = "stopped on request"
+
+
+class Reporter(Protocol):
+    """Where the recorder tells a person how far it is."""
+
+    def stage(self, sentence: str, fraction: float | None) -> None:
+        """What is going on now; `fraction` is 0…1 where it is known."""
+
+    def round(self, round_: Round, output_tokens: int) -> None:
+        """A round was recorded; `output_tokens` counts the sequence's output so far."""
+
+    def refused(self, sentence: str) -> None:
+        """A prompt could not be run; the run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a recording ended. `refused` counts the prompts that could not be run."""
+
+    path: Path
+    status: Status
+    sequences: int
+    refused: int
+
+
+def record(settings: RunSettings, path: Path, reporter: Reporter, stop: Stop) -> Outcome:
+    """Run the pair on every prompt and write the trace to `path`.
+
+    Returns after the last prompt, or after a requested stop (status `interrupted`).
+
+    Raises:
+        EngineError, SpecviewError, KeyboardInterrupt: it ended before the first sequence, and nothing was written.
+        RunFailedError: the run broke later; what was recorded is kept.
+    """
+    prompts = _prompts(settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = TraceWriter(path, force=settings.force, append=settings.append)
+    recorder = _Recorder(settings, writer, reporter, stop)
+    try:
+        recorder.run(prompts)
+    except KeyboardInterrupt:
+        if not recorder.sequences:
+            writer.discard()
+            raise
+        recorder.close("interrupted", STOPPED)
+    except (EngineError, SpecviewError) as error:
+        if not recorder.sequences:
+            writer.discard()
+            raise
+        recorder.close("failed", str(error))
+        raise RunFailedError(f"{error} What was recorded before that is in {path}.") from error
+    except BaseException as error:
+        # A bug, or no memory left: the trace is evidence, so it is closed as failed before the error goes on.
+        recorder.close("failed", f"{type(error).__name__}: {error}")
+        raise
+    else:
+        recorder.close("interrupted" if stop.requested else "finished", STOPPED if stop.requested else None)
+    return Outcome(path, "interrupted" if stop.requested else "finished", recorder.sequences, len(recorder.refusals))
+
+
+def _prompts(settings: RunSettings) -> Iterable[Prompt]:
+    """The prompts in order. A file is read whole before a model loads, so that its errors come first; stdin is not."""
+    if settings.prompt_file is None:
+        return settings.prompts or (Prompt(DEFAULT_PROMPT),)
+    prompts = read_prompts(settings.prompt_file)
+    return prompts if str(settings.prompt_file) == "-" else tuple(prompts)
+
+
+class _Recorder:
+    """One run in progress: what is open, what was counted, which token ids the trace already explains."""
+
+    def __init__(self, settings: RunSettings, writer: TraceWriter, reporter: Reporter, stop: Stop) -> None:
+        self.settings = settings
+        self.writer = writer
+        self.reporter = reporter
+        self.stop = stop
+        self.sequences = 0
+        self.refusals: list[PromptError] = []
+        self._open: int | None = None
+        self._explained: set[int] = set()
+        self._last_message = 0.0
+
+    def run(self, prompts: Iterable[Prompt]) -> None:
+        session = self._load()
+        for prompt in prompts:
+            try:
+                self._decode(session, prompt)
+            except PromptError as error:
+                self.refusals.append(error)
+                self.reporter.refused(str(error))
+                self.writer.set_status("running", str(error))
+            if self.stop.requested:
+                return
+        if self.refusals and not self.sequences:
+            raise self.refusals[0]
+
+    def close(self, status: Status, message: str | None) -> None:
+        if self._open is not None:
+            reason: StopReason = "failed" if status == "failed" else "interrupted"
+            self.writer.end_sequence(self._open, reason)
+        self.writer.close(status, message)
+
+    def _load(self) -> Session:
+        settings = self.settings
+        # The run stands in the trace before torch is imported, which takes seconds, so that a follower sees it load.
+        info = RunInfo(uuid.uuid4().hex, draft=settings.draft, target=settings.target, sampling=settings.sampling)
+        self.writer.begin_run(info)
+        self._stage("starting the engine")
+        from engine.session import load_session
+
+        session = load_session(
+            settings.draft,
+            settings.target,
+            sampling=settings.sampling,
+            gamma=None if settings.gamma == "auto" else settings.gamma,
+            gamma_schedule="auto" if settings.gamma == "auto" else "fixed",
+            max_new_tokens=settings.max_new_tokens,
+            seed=settings.seed,
+            device=settings.device,
+            dtype=settings.dtype,
+            stop=settings.stop,
+            top=settings.top,
+            progress=self._stage,
+        )
+        self.writer.update_info(replace(session.info, uuid=info.uuid))
+        return session
+
+    def _decode(self, session: Session, prompt: Prompt) -> None:
+        """One sequence, from its prompt to its stop."""
+        text, content = _content(prompt)
+        ids = session.encode(content, chat=self.settings.chat)
+        baseline = self._measure(session, ids) if not self.sequences else None
+        self._stage("reading the prompt")
+        sequence = replace(session.prefill(self.sequences, text, ids), request_id=prompt.request_id)
+        self._explain(session, ids)
+        handle = self._open = self.writer.begin_sequence(sequence)
+        self.sequences += 1
+        if baseline is not None:
+            self._explain(session, baseline.ids)
+            self.writer.set_baseline(baseline.ms_per_token, len(baseline.ids), baseline.ids, handle)
+        self.writer.set_status("running")
+        with self.stop.patience():
+            for round_ in session.decode():
+                self._explain(session, _ids(round_))
+                self.writer.add_round(handle, round_)
+                self.reporter.round(round_, round_.committed_after - len(ids))
+                if self.stop.requested:
+                    break
+        self.writer.end_sequence(handle, session.stop_reason or "interrupted")
+        self._open = None
+
+    def _measure(self, session: Session, ids: tuple[int, ...]):  # type: ignore[no-untyped-def]
+        """Plain decoding and the cost curve, once a run; None where the user asked for no baseline."""
+        if not self.settings.baseline_tokens:
+            return None
+        self._stage("measuring plain decoding")
+        baseline = session.baseline(ids, self.settings.baseline_tokens)
+        self._stage("measuring the cost of scoring several positions")
+        self.writer.add_costs(session.costs(ids))
+        return baseline
+
+    def _explain(self, session: Session, ids: Iterable[int]) -> None:
+        """Store what each token id stands for before the first round that shows it."""
+        fresh = set(ids) - self._explained
+        if fresh:
+            self._explained |= fresh
+            self.writer.add_vocab(session.vocab(sorted(fresh)))
+
+    def _stage(self, sentence: str, fraction: float | None = None) -> None:
+        self.reporter.stage(sentence, fraction)
+        now = time.monotonic()
+        if fraction is None or now - self._last_message >= MESSAGE_INTERVAL_S:
+            self._last_message = now
+            self.writer.set_status("loading", sentence if fraction is None else f"{sentence} {fraction:.0%}")
+
+
+def _content(prompt: Prompt) -> tuple[str, str | list[dict[str, str]]]:
+    """(the prompt as the trace shows it, the prompt as the session takes it)."""
+    if prompt.text is not None:
+        return prompt.text, prompt.text
+    messages = [dict(message) for message in prompt.messages]
+    return "\n".join(f"{message['role']}: {message['content']}" for message in messages), messages
+
+
+def _ids(round_: Round) -> Iterator[int]:
+    """Every token id that a round shows."""
+    for position in round_.positions:
+        if position.candidate is not None:
+            yield position.candidate
+        yield from (token for token, _ in position.draft_top)
+        yield from (token for token, _ in position.target_top)
+    yield from (token for token, _ in round_.committed)
+    if round_.correction_token is not None:
+        yield round_.correction_token
