@@ -117,7 +117,7 @@ CREATE TABLE positions (
   draft_top TEXT,               -- JSON array of [token id, probability], best first
   target_top TEXT,              -- JSON array of [token id, probability], best first
   parent INTEGER,               -- position of the parent in a draft tree; NULL in a chain
-  draft_deviation REAL,         -- probability · largest difference of q from the raw logits under the settings asked for
+  draft_deviation REAL,         -- probability · largest |q − q′|, q′ from the raw logits under the settings asked for
   target_deviation REAL,        -- probability · likewise for p
   PRIMARY KEY (round_id, position)
 ) WITHOUT ROWID;
@@ -145,7 +145,43 @@ CREATE TABLE vocab (
   special INTEGER NOT NULL,     -- 1 = control token
   PRIMARY KEY (run_id, token)
 ) WITHOUT ROWID;
+-- one row a round, with the names of its run and sequence and the times in ms
+CREATE VIEW round_summary AS
+SELECT s.run_id, s.sequence_index, r.round_index, r.gamma, r.proposed, r.judged, r.accepted,
+       r.committed_after - r.committed_before AS committed, r.correction_kind, r.correction_token,
+       v.text AS correction_text, r.residual_mass, r.cut, r.start_ns / 1e6 AS start_ms,
+       r.propose_ns / 1e6 AS propose_ms, r.score_ns / 1e6 AS score_ms, r.accept_ns / 1e6 AS accept_ms, r.rollback_ns / 1e6 AS rollback_ms,
+       r.record_ns / 1e6 AS record_ms, r.round_ns / 1e6 AS round_ms, r.target_kv_after, r.draft_kv_after,
+       r.id AS round_id
+FROM rounds r JOIN sequences s ON s.id = r.sequence_id
+LEFT JOIN vocab v ON v.run_id = s.run_id AND v.token = r.correction_token;
+-- one row a run and position: how often a candidate stood there, was judged, and was accepted
+CREATE VIEW acceptance_by_position AS
+SELECT s.run_id, p.position, count(*) AS num_draft_tokens,
+       sum(p.fate IN ('accepted', 'cut', 'rejected')) AS num_judged_draft_tokens,
+       sum(p.fate IN ('accepted', 'cut')) AS num_accepted_draft_tokens,
+       sum(p.fate IN ('accepted', 'cut')) * 1.0 / (
+         SELECT count(*) FROM rounds n JOIN sequences m ON m.id = n.sequence_id WHERE m.run_id = s.run_id
+       ) AS acceptance_rate_per_position,
+       sum(p.fate IN ('accepted', 'cut')) * 1.0 / sum(p.fate IN ('accepted', 'cut', 'rejected'))
+         AS conditional_acceptance_per_position,
+       avg(p.overlap) AS overlap
+FROM positions p JOIN rounds r ON r.id = p.round_id JOIN sequences s ON s.id = r.sequence_id
+WHERE p.fate IS NOT NULL GROUP BY s.run_id, p.position;
+-- one row a rejected candidate: the test it failed, and what was drawn in its place
+CREATE VIEW rejections AS
+SELECT s.run_id, s.sequence_index, r.round_index, p.position, p.candidate, c.text AS candidate_text,
+       p.draft_prob, p.target_prob, p.target_prob / p.draft_prob AS ratio, p.u, p.overlap, p.rank,
+       r.correction_token, d.text AS correction_text, r.correction_prob, r.residual_mass, r.id AS round_id
+FROM positions p JOIN rounds r ON r.id = p.round_id JOIN sequences s ON s.id = r.sequence_id
+LEFT JOIN vocab c ON c.run_id = s.run_id AND c.token = p.candidate
+LEFT JOIN vocab d ON d.run_id = s.run_id AND d.token = r.correction_token
+WHERE p.fate = 'rejected';
 """
+
+
+TABLES = ("runs", "sequences", "rounds", "positions", "tokens", "costs", "vocab")
+VIEWS = ("round_summary", "acceptance_by_position", "rejections")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""Sums over a run or a sequence, made by SQLite in a scan; nothing is loaded."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+
+from specview.metrics import Totals
+
+WIDEST = 4096
+"""Positions that per-position sums go to; no proposer drafts further in one round."""
+
+
+def totals(
+    connection: sqlite3.Connection, run_id: int, sequence_id: int | None = None, *, overlap: bool = False
+) -> Totals:
+    """The sums behind the metrics of a run or of one of its sequences.
+
+    Args:
+        overlap: include Σ min(p, q), which scans the positions as well.
+    """
+    where, value = scope(connection, run_id, sequence_id)
+    sums = connection.execute(
+        "SELECT count(*), sum(proposed), sum(judged), count(judged), sum(accepted),"
+        " sum(committed_after - committed_before), count(round_ns), sum(propose_ns), sum(score_ns), sum(accept_ns),"
+        f" sum(rollback_ns), sum(record_ns), sum(round_ns), sum(target_calls), sum(draft_calls) FROM rounds {where}",
+        value,
+    ).fetchone()
+    rounds, proposed, judged, judged_known, accepted, output, timed, *rest = sums
+    groups = connection.execute(
+        f"SELECT proposed, judged, accepted, count(*) FROM rounds {where} GROUP BY proposed, judged, accepted", value
+    ).fetchall()
+    sums_at, counts_at = _overlap(connection, run_id, sequence_id) if overlap else ((), ())
+    return Totals(
+        rounds,
+        proposed or 0,
+        None if judged_known < rounds else judged or 0,
+        accepted or 0,
+        output or 0,
+        _at_least(_counted(groups, 0)),
+        _at_least(_counted(groups, 1)),
+        _at_least(_counted(groups, 2)),
+        sums_at,
+        counts_at,
+        timed,
+        *rest,
+    )
+
+
+def scope(connection: sqlite3.Connection, run_id: int, sequence_id: int | None = None) -> tuple[str, tuple[int, ...]]:
+    """The WHERE clause, with its values, that keeps the rounds of a run or of one of its sequences."""
+    if sequence_id is not None:
+        return "WHERE sequence_id = ?", (sequence_id,)
+    if connection.execute("SELECT count(*) FROM runs WHERE id != ?", (run_id,)).fetchone()[0] == 0:
+        return "", ()  # the only run: a plain scan, without a look at the index for each round
+    return "WHERE sequence_id IN (SELECT id FROM sequences WHERE run_id = ?)", (run_id,)
+
+
+def _counted(groups: list[tuple[object, ...]], column: int) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for group in groups:
+        value, number = group[column], group[3]
+        if isinstance(value, int) and isinstance(number, int):
+            counts[value] += number
+    return counts
+
+
+def _at_least(counts: Counter[int]) -> tuple[int, ...]:
+    """How many of the counted values are ≥ 1, ≥ 2, …"""
+    widest = min(WIDEST, max(counts, default=0))
+    result: list[int] = []
+    remaining = sum(n for value, n in counts.items() if value > WIDEST)
+    for place in range(widest, 0, -1):
+        remaining += counts.get(place, 0)
+        result.append(remaining)
+    return tuple(reversed(result))
+
+
+def _overlap(
+    connection: sqlite3.Connection, run_id: int, sequence_id: int | None
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Per position: the sum of the overlaps that are numbers, and how many there are. One scan, no sorting."""
+    where, value = scope(connection, run_id, sequence_id)
+    widest = min(WIDEST, connection.execute(f"SELECT max(proposed) FROM rounds {where}", value).fetchone()[0] or 0)
+    rounds = f"WHERE round_id IN (SELECT id FROM rounds {where})" if where else ""
+    sums: list[float] = []
+    counts: list[int] = []
+    for start in range(1, widest + 1, 32):
+        places = range(start, min(start + 32, widest + 1))
+        columns = ", ".join(
+            f"total(overlap) FILTER (WHERE position = {i}), count(overlap) FILTER (WHERE position = {i})"
+            for i in places
+        )
+        row = connection.execute(f"SELECT {columns} FROM positions {rounds}", value).fetchone()
+        sums += row[0::2]
+        counts += row[1::2]
+    return tuple(sums), tuple(counts)

@@ -1,0 +1,199 @@
+"""Opening a trace without writing to it, whatever state it and its folder are in.
+
+| the file | how it is opened |
+|---|---|
+| closed cleanly (rollback journal) | `mode=ro` |
+| in WAL mode with its `-wal` beside it: being written, killed, or held by a follower when it was closed | `mode=ro` |
+| in WAL mode without a `-wal`: a copy that left it behind | `immutable=1`: `mode=ro` would create side files |
+| needs a recovery that the folder's permissions forbid | a private copy of the file and its log, deleted on close |
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specview.errors import TraceError
+from specview.trace import schema
+
+MAGIC = b"SQLite format 3\x00"
+BUSY_SECONDS = 5.0
+LONGEST_VALUE = 50_000_000
+"""Bytes of the longest text or blob that is read; SQLite's own limit would let a damaged file ask for a gigabyte."""
+COPY_LIMIT = 2_000_000_000
+
+
+@dataclass(slots=True)
+class Opened:
+    """A read-only connection. `immutable` is a file whose log is missing; `warning` is a sentence about it."""
+
+    path: Path
+    connection: sqlite3.Connection
+    immutable: bool = False
+    warning: str | None = None
+    _copy: Path | None = None
+    _identity: tuple[int, int] | None = field(default=None)
+
+    def close(self) -> None:
+        self.connection.close()
+        if self._identity is not None:
+            release(self._identity)
+            self._identity = None
+        if self._copy is not None:
+            shutil.rmtree(self._copy, ignore_errors=True)
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# Closing any descriptor of a file drops the process's POSIX locks on it, SQLite's among them. So a file that this
+# process has open already is not peeked into a second time.
+_open_here: dict[tuple[int, int], int] = {}
+
+
+def hold(identity: tuple[int, int]) -> None:
+    """Note that this process has the file (device, inode) open."""
+    _open_here[identity] = _open_here.get(identity, 0) + 1
+
+
+def release(identity: tuple[int, int]) -> None:
+    """Undo one `hold`."""
+    _open_here[identity] -= 1
+    if not _open_here[identity]:
+        del _open_here[identity]
+
+
+def unreadable(path: Path, error: Exception) -> TraceError:
+    """One sentence about why a trace cannot be read."""
+    code = getattr(error, "sqlite_errorname", "")
+    if code.startswith("SQLITE_NOTADB"):
+        return TraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_TOOBIG")) or "malformed" in str(error):
+        return TraceError(f"{path} is damaged ({error}); `sqlite3 {path.name} .recover` may save what is left of it.")
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return TraceError(f"Another program keeps {path} locked; close it and try again.")
+    return TraceError(f"{path} cannot be read ({error}); check that the file is whole and that you may read it.")
+
+
+def open_read_only(path: Path) -> Opened:
+    """Open a trace; never writes to the file.
+
+    Raises:
+        TraceError: there is no such file, it is no trace, it is from a newer specview, or it cannot be read.
+    """
+    path = Path(path)
+    header = _peek(path)
+    wal_mode = header is not None and header[18:20] == b"\x02\x02"
+    # A follower may hold the file while its log was already folded and removed; then there is nothing to miss.
+    immutable = wal_mode and not Path(f"{path}-wal").exists()
+    opened = _connect(path, "immutable=1" if immutable else "mode=ro")
+    opened.immutable = immutable
+    try:
+        try:
+            _require_trace(path, opened.connection)
+        except sqlite3.OperationalError as error:
+            if not _needs_recovery(error):
+                raise
+            opened.close()
+            opened = _open_copy(path)
+            _require_trace(path, opened.connection)
+    except sqlite3.Error as error:
+        opened.close()
+        raise unreadable(path, error) from error
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _peek(path: Path) -> bytes | None:
+    """The first 100 bytes, or None when this process has the file open already."""
+    try:
+        status = path.stat()
+        if not path.is_file():
+            raise TraceError(f"{path} is not a file; name a trace, or a folder with `specview list`.")
+        if (status.st_dev, status.st_ino) in _open_here:
+            return None
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        raise TraceError(f"There is no file {path}; `specview list` shows the traces in a folder.") from None
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+    if not header:
+        raise TraceError(f"{path} is empty: nothing was recorded into it, or it was copied without its -wal.")
+    if not header.startswith(MAGIC):
+        raise TraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
+    return header
+
+
+def _connect(path: Path, mode: str) -> Opened:
+    try:
+        status = path.stat()
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?{mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+    except (OSError, sqlite3.Error) as error:
+        raise unreadable(path, error) from error
+    identity = (status.st_dev, status.st_ino)
+    hold(identity)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    # A trace may come from anyone: no function or virtual table of its schema runs with our rights.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA query_only = ON")
+    return Opened(path, connection, _identity=identity)
+
+
+def _require_trace(path: Path, connection: sqlite3.Connection) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != schema.APPLICATION_ID:
+        raise TraceError(f"{path} is a database, but not a specview trace; record one with `specview record -o FILE`.")
+    if version > schema.VERSION:
+        raise TraceError(
+            f"{path} has trace format {version}, newer than this specview's {schema.VERSION}; "
+            "upgrade specview to read it."
+        )
+    kinds = dict(connection.execute("SELECT name, type FROM sqlite_master").fetchall())
+    for table in schema.TABLES:
+        if kinds.get(table) != "table":
+            raise TraceError(f"{path} is damaged: it has no table {table}.")
+
+
+def _needs_recovery(error: sqlite3.OperationalError) -> bool:
+    code = getattr(error, "sqlite_errorname", "")
+    return code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR"))
+
+
+def _open_copy(path: Path) -> Opened:
+    size = sum(p.stat().st_size for p in (path, Path(f"{path}-wal"), Path(f"{path}-journal")) if p.exists())
+    if size > COPY_LIMIT:
+        raise TraceError(
+            f"{path} was not closed, and its folder cannot be written to finish that; "
+            "copy the file and its -wal elsewhere."
+        )
+    folder = Path(tempfile.mkdtemp(prefix="specview-"))
+    try:
+        for side in ("", "-wal", "-journal"):
+            with suppress(FileNotFoundError):
+                shutil.copy(f"{path}{side}", folder / f"trace.db{side}")
+        (folder / "trace.db").chmod(0o600)
+        opened = _connect(folder / "trace.db", "mode=rw")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise TraceError(f"{path} needs a copy to be read, and none could be made ({error.strerror}).") from error
+    opened._copy = folder
+    opened.path = path
+    opened.warning = "read from a copy, because its folder cannot be written"
+    return opened
