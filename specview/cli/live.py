@@ -43,7 +43,7 @@ def _watch(settings: RunSettings, path: Path) -> int:
     from specview.recording.child import RecordingChild
     from specview.recording.prompts import read_prompts
     from specview.recording.settings import DEFAULT_PROMPT, Prompt
-    from specview.trace.writer import fold, refuse_existing
+    from specview.trace.storage import fold, refuse_existing
     from specview.tui.app import SpecviewApp
 
     refuse_existing(path, force=settings.force, append=settings.append)

@@ -21,6 +21,15 @@ SWITCH_SECONDS = 2.0
 CHECKPOINT_PAGES = 4000
 
 
+def refuse_existing(path: Path, *, force: bool, append: bool) -> None:
+    """Raise TraceError where a file stands that was not offered for overwriting or appending."""
+    if path.exists() or path.is_symlink():
+        if not (force or append):
+            raise TraceError(f"{path} already exists; choose another file with -o, or use --force to overwrite it.")
+        if not path.is_file():
+            raise TraceError(f"{path} is not a regular file; choose another file with -o.")
+
+
 class TraceFile:
     """A trace opened for writing, with its connection (for one thread at a time).
 
@@ -33,16 +42,12 @@ class TraceFile:
         self.path = path
         self._backup: Path | None = None
         self._fresh = True
-        if path.exists() or path.is_symlink():
-            if not (force or append):
-                raise TraceError(f"{path} already exists; choose another file with -o, or use --force to overwrite it.")
-            if not path.is_file():
-                raise TraceError(f"{path} is not a regular file; choose another file with -o.")
-            if path.stat().st_size:
-                self._require_no_writer(must_be_trace=append)
-                self._fresh = not append
-                if self._fresh:
-                    self._set_aside()
+        refuse_existing(path, force=force, append=append)
+        if path.exists() and path.stat().st_size:
+            self._require_no_writer(must_be_trace=append)
+            self._fresh = not append
+            if self._fresh:
+                self._set_aside()
         self.connection = self._connect()
         self._identity = self._inode()
         if self._identity is not None:
