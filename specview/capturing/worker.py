@@ -1,0 +1,55 @@
+"""A thread that turns observations into rounds, so that the generation does not wait for the instrument."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_WAITING = 16
+"""Rounds that may wait before the generation is held back: each holds on to its logits."""
+
+
+class Worker:
+    """Runs tasks one after the other. After a task has failed, further ones are dropped; `failed` gets the error."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._broken = False
+        self._tasks: queue.Queue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.Queue(_WAITING)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="specview-capture", daemon=True)
+        threads = torch.get_num_threads()
+        self._thread.start()
+        self._ready.wait()
+        # The worker asked for one thread for itself. PyTorch also remembers the last number asked for as the default
+        # of threads to come; that must stay what it was.
+        torch.set_num_threads(threads)
+
+    def put(self, task: Callable[..., None], *arguments: Any) -> None:
+        """Run a task soon; waits where too much is waiting already."""
+        self._tasks.put((task, arguments))
+
+    def finish(self) -> None:
+        """Wait until everything has run, and end the thread."""
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        # One thread: the generation's own parallel loops must find the other cores free.
+        torch.set_num_threads(1)
+        self._ready.set()
+        with torch.inference_mode():
+            while (task := self._tasks.get()) is not None:
+                if self._broken:
+                    continue
+                run, arguments = task
+                try:
+                    run(*arguments)
+                except Exception as error:  # noqa: BLE001 - kept, and raised when the capture ends
+                    self._broken = True
+                    self._failed(error)
+                del task, run, arguments  # the last observation must not outlive its round
