@@ -7,6 +7,7 @@ computed on the few columns that some distribution gives probability to, which i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -98,8 +99,7 @@ def _alive(
             if bool((values[:, -1] >= values[:, top_k - 1]).any()):
                 return None  # more tokens tie with the last one than were looked at
             found.append(ids.flatten())
-    columns: Tensor = torch.cat(found).unique()
-    return columns
+    return cast(Tensor, torch.unique(torch.cat(found)))
 
 
 def _as_wide(scores: Tensor, vocab: int) -> Tensor:

@@ -7,54 +7,81 @@ import runpy
 import sys
 import warnings
 from pathlib import Path
+from typing import TextIO
 
+from specview.capturing import capture
 from specview.capturing.errors import CaptureWarning
 from specview.errors import SpecviewError
 from specview.text import showable
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script as `__main__` and return its exit code; what the script raises passes through.
+    """Run the script as `__main__`; returns 0, or the exit code of a recording that could not start or be finished.
 
-    `arguments`: -o FILE [--force | --append] SCRIPT ARGUMENT… or … -m MODULE ARGUMENT…
+    What the script raises, `SystemExit` too, passes through.
+
+    Args:
+        arguments: -o FILE [--force | --append] SCRIPT ARGUMENT…, or … -m MODULE ARGUMENT…
     """
     parser = argparse.ArgumentParser(prog="specview capture", add_help=False, allow_abbrev=False)
     parser.add_argument("-o", dest="output", type=Path, required=True)
     parser.add_argument("--force", action="store_true")
     parser.add_argument("--append", action="store_true")
-    parser.add_argument("-m", dest="module")
+    parser.add_argument("-m", dest="module", action="store_true")
+    parser.add_argument("program")
     parser.add_argument("rest", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    from specview.capturing import capture
-
-    warnings.showwarning = _show(warnings.showwarning)
+    _show_own_warnings_plainly()
+    capturing = capture(options.output, force=options.force, append=options.append)
     try:
-        with capture(options.output, force=options.force, append=options.append):
-            if options.module is not None:
-                sys.argv = [options.module, *options.rest]
-                sys.path.insert(0, str(Path.cwd()))
-                runpy.run_module(options.module, run_name="__main__", alter_sys=True)
-            else:
-                script = options.rest[0]
-                sys.argv = list(options.rest)
-                sys.path.insert(0, str(Path(script).resolve().parent))
-                runpy.run_path(script, run_name="__main__")
+        capturing.__enter__()
     except SpecviewError as error:
-        print(f"specview: {showable(str(error))}", file=sys.stderr)
-        return error.exit_code
+        return _failed(error)
+    try:
+        _run(options.program, options.rest, as_module=options.module)
+    except BaseException:
+        capturing.__exit__(*sys.exc_info())
+        raise
+    try:
+        capturing.__exit__(None, None, None)
+    except SpecviewError as error:
+        return _failed(error)
     return 0
 
 
-def _show(usual):  # type: ignore[no-untyped-def]
-    """Our own warnings as one plain line, all others as the script would show them."""
+def _run(program: str, arguments: list[str], *, as_module: bool) -> None:
+    sys.argv = [program, *arguments]
+    if as_module:
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(program).resolve().parent))
+        runpy.run_path(program, run_name="__main__")
 
-    def showwarning(message, category, filename, lineno, file=None, line=None):  # type: ignore[no-untyped-def]
+
+def _failed(error: SpecviewError) -> int:
+    print(f"specview: {showable(str(error))}", file=sys.stderr)
+    return error.exit_code
+
+
+def _show_own_warnings_plainly() -> None:
+    """Our own warnings as one line, all others as the script would show them."""
+    usual = warnings.showwarning
+
+    def showwarning(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, CaptureWarning):
             print(showable(str(message)), file=sys.stderr)
         else:
             usual(message, category, filename, lineno, file, line)
 
-    return showwarning
+    warnings.showwarning = showwarning
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from specview.errors import SpecviewError
 COMMANDS = {
     "live": "live",
     "record": "record",
+    "capture": "capture",
     "replay": "replay",
     "check": "check",
     "stats": "stats",
