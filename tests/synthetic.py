@@ -66,8 +66,8 @@ class Pools:
 
     def __init__(self, rng: random.Random, gamma: int, size: int) -> None:
         self.gamma = gamma
-        self.judged = [[_judged(rng, i) for _ in range(size)] for i in range(1, gamma + 1)]
-        self.discarded = [[_candidate(rng, i, "discarded", None) for _ in range(size)] for i in range(1, gamma + 1)]
+        self.judged = [_judged(rng, i, size) for i in range(1, gamma + 1)]
+        self.discarded = [[_discarded(rng, i) for _ in range(size)] for i in range(1, gamma + 1)]
         self.last = {i: [_last(rng, i) for _ in range(size)] for i in range(1, gamma + 2)}
 
 
@@ -77,7 +77,7 @@ def _token(rng: random.Random) -> int:
 
 def _top(rng: random.Random, first: int, prob: float) -> Alternatives:
     """Five alternatives that leave `first` its probability."""
-    rest, left = [(first, prob)], 1 - prob
+    rest, left = [(first, prob)], max(0.0, 1 - prob)
     for _ in range(4):
         share = f32(left * rng.uniform(0.2, 0.7))
         rest.append((_token(rng), share))
@@ -85,30 +85,51 @@ def _top(rng: random.Random, first: int, prob: float) -> Alternatives:
     return tuple(sorted(rest, key=lambda pair: -pair[1]))
 
 
-def _candidate(rng: random.Random, place: int, fate: str, u: float | None, p: float = -1, q: float = -1) -> Position:
-    q = q if q >= 0 else f32(rng.uniform(0.02, 0.98))
-    p = p if p >= 0 else f32(rng.uniform(0.001, 0.99))
+def _candidate(
+    rng: random.Random, place: int, fate: Fate, u: float | None, p: float, q: float, beta: float
+) -> Position:
     token = _token(rng)
     target_top = _top(rng, token, p)
     rank = 1 + sum(prob > p for _, prob in target_top)
     return Position(
-        place, token, q, p, u, fate, f32(rng.uniform(min(p, q), 1 - abs(p - q))), f32(rng.uniform(0.1, 6)),
-        f32(rng.uniform(0.1, 6)), rank, _top(rng, token, q), target_top, None, 0.0, 0.0,
-    )  # type: ignore[arg-type]  # fmt: skip
+        place, token, q, p, u, fate, beta, f32(rng.uniform(0.1, 6)), f32(rng.uniform(0.1, 6)), rank,
+        _top(rng, token, q), target_top, None, 0.0, 0.0,
+    )  # fmt: skip
 
 
-def _judged(rng: random.Random, place: int) -> Verdict:
-    q, p = f32(rng.uniform(0.02, 0.98)), f32(rng.betavariate(1.4, 1.6))
-    u = f32(rng.random() * 0.999)
-    accepted = u < min(1.0, f32(p / q))
-    if not accepted and rng.random() < 0.3:
-        u, accepted = f32(u * f32(p / q) * 0.99), True
-    position = _candidate(rng, place, "accepted" if accepted else "rejected", u, p, q)
+def _discarded(rng: random.Random, place: int) -> Position:
+    p, q = f32(rng.uniform(0.001, 0.95)), f32(rng.uniform(0.02, 0.95))
+    return _candidate(rng, place, "discarded", None, p, q, f32(rng.uniform(min(p, q), 1 - abs(p - q))))
+
+
+def _judged(rng: random.Random, place: int, size: int) -> list[Verdict]:
+    """Verdicts whose acceptances are as many as their overlaps β sum up to, as clause C12 asks of a long run: in each
+    group of 20 around β = j/20, exactly j are accepted."""
+    verdicts: list[Verdict] = []
+    while len(verdicts) < size:
+        j = rng.choice((4, 9, 12, 14, 15, 16, 17, 18, 18, 19))
+        for k in range(20):
+            spread = (k // 2 + 1) / 10 * min(j, 20 - j) / 41 * (1 if k % 2 else -1)
+            verdicts.append(_verdict(rng, place, f32(j / 20 + spread), accepted=k < j))
+    return verdicts[:size]
+
+
+def _verdict(rng: random.Random, place: int, beta: float, *, accepted: bool) -> Verdict:
+    q = rng.uniform(0.02, beta)
+    if accepted and rng.random() < 0.6:
+        ratio, p = 1.0, q + rng.uniform(0, 1 - beta)
+    else:
+        ratio = rng.uniform(0.05, 0.95)
+        q = min(q, (1 - beta) / (1 - ratio))  # |p − q| is no more than the distributions' distance, 1 − β
+        p = q * ratio
+    p, q = f32(p), f32(q)
+    u = f32(rng.uniform(0, ratio * 0.999) if accepted else rng.uniform(ratio * 1.001, 0.9999))
+    position = _candidate(rng, place, "accepted" if accepted else "rejected", u, p, q, beta)
     correction = _token(rng)
     while correction == position.candidate:
         correction = _token(rng)
-    mass = f32(rng.uniform(0.05, 0.9))
-    correction_q = f32(rng.uniform(0, 0.2))
+    mass = f32(1 - beta)
+    correction_q = f32(rng.uniform(0, 0.2 * beta))
     correction_p = f32(correction_q + mass * rng.uniform(0.05, 0.9))
     return Verdict(position, mass, (correction, f32((correction_p - correction_q) / mass), correction_p, correction_q))
 

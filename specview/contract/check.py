@@ -1,0 +1,124 @@
+"""Checks a whole trace against the contract, in one pass over its rounds and with flat memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from engine.round import Round
+from specview.contract import caches, commits, outcomes, verdicts
+from specview.contract.report import ClauseReport, Context, Outcome, RunReport, Violation
+from specview.trace.reader import TraceReader
+from specview.trace.records import RunRecord, SequenceRecord
+
+ROUNDS_PER_READ = 500
+SEQUENCES_PER_READ = 500
+
+Clause = Callable[[Context, Round], Outcome]
+Progress = Callable[[int], None]
+
+PER_ROUND: dict[str, Clause] = {
+    "C1": verdicts.c1_propose,
+    "C2": verdicts.c2_score,
+    "C3": verdicts.c3_accept,
+    "C4": verdicts.c4_stop,
+    "C5": verdicts.c5_discard,
+    "C6": commits.c6_correct,
+    "C7": commits.c7_bonus,
+    "C8": commits.c8_progress,
+    "C9": caches.c9_target_kv,
+    "C10": caches.c10_draft_kv,
+    "C11": commits.c11_continuity,
+    "C13": outcomes.c13_serial_calls,
+    "C14": outcomes.c14_short_scoring,
+}
+"""The clauses that are decided round by round; C12 is decided by whole sequences and runs."""
+
+TITLES = {
+    "C1": "propose",
+    "C2": "score",
+    "C3": "accept",
+    "C4": "stop",
+    "C5": "discard",
+    "C6": "correct",
+    "C7": "bonus",
+    "C8": "progress",
+    "C9": "target KV",
+    "C10": "draft KV",
+    "C11": "continuity",
+    "C12": "lossless",
+    "C13": "serial calls",
+    "C14": "short scoring",
+}
+
+
+def check(reader: TraceReader, progress: Progress | None = None) -> list[RunReport]:
+    """Check every run of a trace.
+
+    Args:
+        progress: is told how many rounds were checked since the last call.
+
+    Raises:
+        TraceError: the trace cannot be read.
+    """
+    return [check_run(reader, run, progress) for run in reader.runs()]
+
+
+def check_run(reader: TraceReader, run: RunRecord, progress: Progress | None = None) -> RunReport:
+    """Check one run against C1 … C14."""
+    reports = {id_: ClauseReport(id_, title) for id_, title in TITLES.items()}
+    sums = outcomes.Sums()
+    sampled = run.info.sampling is not None and not run.info.sampling.greedy
+    sequences = 0
+    for sequence in _sequences(reader, run):
+        sequences += 1
+        previous: Round | None = None
+        for r in _rounds(reader, sequence, progress):
+            context = Context(run.info, sequence, previous)
+            for id_, clause in PER_ROUND.items():
+                _add(reports[id_], clause(context, r), run, sequence.index, r.index)
+            sums.add(r, sampled)
+            previous = r
+        _greedy(reader, run, sequence, reports["C12"])
+    if sampled:
+        outcome, reports["C12"].note = outcomes.lossless_statistic(sums)
+        _add(reports["C12"], outcome, run, None, None)
+    reports["C13"].note = outcomes.serial_calls_note(sums)
+    reports["C14"].note = outcomes.short_scoring_note(sums, run, reader.costs(run.id))
+    return RunReport(run, sequences, sums.rounds, tuple(reports.values()))
+
+
+def _greedy(reader: TraceReader, run: RunRecord, sequence: SequenceRecord, report: ClauseReport) -> None:
+    start = sequence.prompt_tokens
+
+    def output(count: int) -> list[int]:
+        return [t.token for t in reader.tokens(sequence.id, start, start + count)]
+
+    outcome, place = outcomes.lossless_greedy(run, sequence, output)
+    broken_round = None
+    if place is not None:
+        (token,) = reader.tokens(sequence.id, start + place, start + place + 1)
+        broken_round = token.round_index
+    _add(report, outcome, run, sequence.index, broken_round)
+
+
+def _add(report: ClauseReport, outcome: Outcome, run: RunRecord, sequence: int | None, round_: int | None) -> None:
+    report.checked += outcome.checked
+    for f in outcome.findings:
+        report.add(Violation(report.id, run.id, sequence, round_, f.position, f.recorded, f.expected))
+
+
+def _sequences(reader: TraceReader, run: RunRecord) -> Iterator[SequenceRecord]:
+    start = 0
+    while chunk := reader.sequences(run.id, start, start + SEQUENCES_PER_READ):
+        yield from chunk
+        start += len(chunk)
+
+
+def _rounds(reader: TraceReader, sequence: SequenceRecord, progress: Progress | None) -> Iterator[Round]:
+    # A gap in the numbers is a finding of C11, so rounds are read to the last number and not to the first gap.
+    last = reader.round_count(sequence.id)
+    for start in range(0, last, ROUNDS_PER_READ):
+        chunk = reader.rounds(sequence.id, start, start + ROUNDS_PER_READ)
+        yield from chunk
+        if progress is not None:
+            progress(len(chunk))

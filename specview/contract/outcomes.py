@@ -1,0 +1,143 @@
+"""Clauses C12–C14: what a run as a whole delivers. C12 and C14 are measured; they need more than rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.round import Cost, Round
+from specview.contract.report import NOTHING, Context, Finding, Outcome, is_probability, number
+from specview.trace.records import RunRecord, SequenceRecord
+
+SIGMAS = 5.0
+"""How far acceptance may be from what the overlaps predict before chance is no explanation (1 in 1.7 million)."""
+
+
+def c13_serial_calls(context: Context, r: Round) -> Outcome:
+    """A round costs one serial target forward, whatever it commits."""
+    if r.target_calls is None:
+        return NOTHING
+    if r.target_calls != 1:
+        return Outcome(1, (Finding(f"{r.target_calls} target calls", "1: all positions are scored in one forward"),))
+    return Outcome(1)
+
+
+def c14_short_scoring(context: Context, r: Round) -> Outcome:
+    """The clocks of a round are possible: none runs backwards, and the wall time holds all phases."""
+    t = r.times
+    phases = {
+        "propose_ns": t.propose_ns,
+        "score_ns": t.score_ns,
+        "accept_ns": t.accept_ns,
+        "rollback_ns": t.rollback_ns,
+        "record_ns": t.record_ns,
+    }
+    known = {name: value for name, value in phases.items() if value is not None}
+    if not known and t.round_ns is None:
+        return NOTHING
+    findings = [Finding(f"{name} {value}", "0 or more") for name, value in known.items() if value < 0]
+    if t.round_ns is not None and t.round_ns < sum(known.values()):
+        findings.append(Finding(f"round_ns {t.round_ns}", f"at least the sum of its phases, {sum(known.values())}"))
+    return Outcome(1, tuple(findings))
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the run-wide clauses add up while the rounds go by."""
+
+    rounds: int = 0
+    output: int = 0
+    calls: int = 0
+    calls_known: bool = True
+    score_ns: int = 0
+    scored: int = 0
+    tested: int = 0
+    """Judged candidates with an overlap, of a sampled run."""
+    accepted: int = 0
+    expected: float = 0.0
+    variance: float = 0.0
+
+    def add(self, r: Round, sampled: bool) -> None:
+        self.rounds += 1
+        self.output += r.committed_after - r.committed_before
+        self.calls_known = self.calls_known and r.target_calls is not None
+        self.calls += r.target_calls or 0
+        if r.times.score_ns is not None and r.proposed:
+            self.score_ns += r.times.score_ns
+            self.scored += 1
+        if not sampled:
+            return
+        for p in r.positions:
+            if p.u is None or p.overlap is None or not is_probability(p.overlap) or p.draft_prob in (None, 1.0):
+                continue  # a one-hot q is no draw: its overlap says nothing about chance
+            chance = min(1.0, p.overlap)
+            self.tested += 1
+            self.accepted += p.fate in ("accepted", "cut")
+            self.expected += chance
+            self.variance += chance * (1 - chance)
+
+
+def serial_calls_note(sums: Sums) -> str | None:
+    """C13 in numbers."""
+    if not sums.calls_known or not sums.calls:
+        return None
+    return f"{sums.output:,} tokens in {sums.calls:,} target calls, {sums.output / sums.calls:.2f} a call"
+
+
+def short_scoring_note(sums: Sums, run: RunRecord, costs: Sequence[Cost]) -> str | None:
+    """C14 in numbers: the score time ÷ one plain decoding step."""
+    if not sums.scored or not run.baseline_ms_per_token or not math.isfinite(run.baseline_ms_per_token):
+        return None
+    score_ms = sums.score_ns / sums.scored / 1e6
+    note = f"scoring takes {score_ms / run.baseline_ms_per_token:.2f} × a plain step"
+    one = next((c.target_ns for c in costs if c.positions == 1 and c.target_ns), None)
+    most = max((c for c in costs if c.target_ns), key=lambda c: c.positions, default=None)
+    if one and most and most.target_ns and most.positions > 1:
+        note += f"; one forward of {most.positions} positions {most.target_ns / one:.2f} × one of 1"
+    return note
+
+
+def lossless_statistic(sums: Sums) -> tuple[Outcome, str | None]:
+    """C12 for sampled runs, as a statistic: a draw from q is accepted with probability β = Σ min(p, q)
+    (Leviathan et al., theorem 3.5), so the accepted ones must be as many as the overlaps predict."""
+    if not sums.tested or sums.variance <= 0:
+        return NOTHING, None
+    spread = math.sqrt(sums.variance)
+    note = (
+        f"statistic: {sums.accepted:,} of {sums.tested:,} judged accepted, "
+        f"overlap predicts {sums.expected:,.0f} ± {1.96 * spread:,.0f}"
+    )
+    if abs(sums.accepted - sums.expected) > SIGMAS * spread + 1:
+        finding = Finding(
+            f"{sums.accepted} of {sums.tested} judged candidates accepted",
+            f"{sums.expected:.0f} ± {SIGMAS * spread:.0f}, what the overlaps predict",
+        )
+        return Outcome(sums.tested, (finding,)), note
+    return Outcome(sums.tested), note
+
+
+def lossless_greedy(
+    run: RunRecord, sequence: SequenceRecord, output: Callable[[int], Sequence[int]]
+) -> tuple[Outcome, int | None]:
+    """C12 for greedy float32 runs: the output begins as the target's own greedy output, the measured baseline, does.
+
+    Args:
+        output: gives the first n committed tokens after the prompt.
+
+    Returns:
+        The outcome, and the index in the output where they part.
+    """
+    sampling = run.info.sampling
+    if sampling is None or not sampling.greedy or run.info.target_dtype != "float32" or not sequence.baseline_ids:
+        return NOTHING, None
+    tokens = output(len(sequence.baseline_ids))
+    compared = min(len(tokens), len(sequence.baseline_ids))
+    for place in range(compared):
+        if tokens[place] != sequence.baseline_ids[place]:
+            finding = Finding(
+                f"output token {place} is {number(tokens[place])}",
+                f"{sequence.baseline_ids[place]}, as in the target's own greedy output",
+            )
+            return Outcome(compared, (finding,)), place
+    return Outcome(compared), None
