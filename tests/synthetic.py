@@ -16,6 +16,7 @@ from pathlib import Path
 from engine.round import (
     Alternatives,
     Cost,
+    Fate,
     Origin,
     PhaseTimes,
     Position,
