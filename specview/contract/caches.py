@@ -10,9 +10,16 @@ def c9_target_kv(context: Context, r: Round) -> Outcome:
     """After the round the target's cache holds the committed tokens but the pending last one; the forward wrote the
     pending token and the γ candidates."""
     checked, findings = 0, []
+    before = ("target_kv_before", r.target_kv_before, r.committed_before - 1, "committed length − 1 before the round")
+    written = ("target_kv_written", r.target_kv_written, r.proposed + 1, "the pending token and the candidates")
+    if context.previous is None and context.sequence.target_prefill_calls == 0 and r.target_kv_before is not None:
+        # The source has no prefill of its own: its first forward reads what the cache lacks of the prompt, too.
+        fed = r.committed_before + r.proposed - r.target_kv_before
+        before = ("target_kv_before", r.target_kv_before, min(r.target_kv_before, r.committed_before - 1), before[3])
+        written = ("target_kv_written", r.target_kv_written, fed, "the rest of the prompt and the candidates")
     for name, recorded, expected, why in (
-        ("target_kv_before", r.target_kv_before, r.committed_before - 1, "committed length − 1 before the round"),
-        ("target_kv_written", r.target_kv_written, r.proposed + 1, "the pending token and the candidates"),
+        before,
+        written,
         ("target_kv_after", r.target_kv_after, r.committed_after - 1, "committed length − 1"),
     ):
         if recorded is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.round import Cost, Round
-from specview.contract.report import NOTHING, Context, Finding, Outcome, is_probability, number
+from specview.contract.report import JUDGED, NOTHING, Context, Finding, Outcome, is_probability, number
 from specview.trace.records import RunRecord, SequenceRecord
 
 SIGMAS = 5.0
@@ -69,7 +69,9 @@ class Sums:
         if not sampled:
             return
         for p in r.positions:
-            if p.u is None or p.overlap is None or not is_probability(p.overlap) or p.draft_prob in (None, 1.0):
+            if p.fate not in JUDGED or p.overlap is None or not is_probability(p.overlap):
+                continue
+            if p.draft_prob in (None, 1.0):
                 continue  # a one-hot q is no draw: its overlap says nothing about chance
             chance = min(1.0, p.overlap)
             self.tested += 1

@@ -12,6 +12,9 @@ from specview.trace.records import RunRecord, SequenceRecord
 KEPT_VIOLATIONS = 100
 """Violations of one clause that are listed; further ones are only counted, so that memory stays flat."""
 
+JUDGED = ("accepted", "cut", "rejected")
+"""The fates of candidates that the acceptance test looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

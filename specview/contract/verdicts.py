@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.round import Position, Round
-from specview.contract.report import NOTHING, Context, Finding, Outcome, f32, is_probability, number
+from specview.contract.report import JUDGED, NOTHING, Context, Finding, Outcome, f32, is_probability, number
 
 DEVIATION_TOLERANCE = 1e-3
 """How far a recorded distribution may be from the raw logits under the settings asked for. The same float32 function
 gives 0; another engine's kernels give about 1e-6; a setting that was ignored gives far more."""
-TOP_DIGITS = 2e-6
-"""Top alternatives are kept to six digits."""
-
-JUDGED = ("accepted", "cut", "rejected")
+TOP_DIGITS = 1e-5
+"""Top alternatives are kept to six digits, so each is up to 5e-6 of itself off."""
 
 
 def c1_propose(context: Context, r: Round) -> Outcome:
@@ -101,10 +99,13 @@ def c3_accept(context: Context, r: Round) -> Outcome:
                     expected = "accepted" if p.rank == 1 else "rejected"
                     findings.append(Finding(recorded, f"{expected}: its rank in p is {p.rank}", p.position))
             continue
-        if p.u is None or not _testable(p):
+        if not _testable(p):
             continue
         checked += 1
         threshold = _threshold(p)
+        if p.u is None:
+            findings += _impossible(p, recorded, threshold)
+            continue
         expected = "accepted" if p.u < threshold else "rejected"
         if recorded != expected:
             relation = "<" if p.u < threshold else "≥"
@@ -112,6 +113,15 @@ def c3_accept(context: Context, r: Round) -> Outcome:
                 Finding(recorded, f"{expected}: u {number(p.u)} {relation} p/q {number(threshold)}", p.position)
             )
     return Outcome(checked, tuple(findings))
+
+
+def _impossible(p: Position, recorded: str, threshold: float) -> list[Finding]:
+    """Where the source does not tell its u: the verdicts that no u on [0, 1) can give."""
+    if recorded == "rejected" and threshold >= 1.0:
+        return [Finding("rejected", f"accepted whatever u is: p/q {number(threshold)}", p.position)]
+    if recorded == "accepted" and threshold == 0.0:
+        return [Finding("accepted", "rejected whatever u is: p/q 0", p.position)]
+    return []
 
 
 def c4_stop(context: Context, r: Round) -> Outcome:
