@@ -1,0 +1,155 @@
+"""A draft that reads the target's hidden states: one or two decoder layers over the target's own features.
+
+After EAGLE (Li et al., arXiv 2401.15077, 2503.01840). At token i the head sees the embedding of xᵢ and the target's
+final hidden state after xᵢ₋₁, and gives the distribution of xᵢ₊₁. Further ahead the target's state does not exist yet,
+and the head's own output stands in for it. It borrows the target's embedding, and scores only the most frequent tokens:
+rows of the target's output matrix, found through an id map, so that nothing of either is stored with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention, silu
+
+from engine.distill.head_cache import HeadCache, HeadConfig, rotate, rotation_table
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class DecoderLayer(nn.Module):
+    """A Llama decoder layer with fused projections, whose attention is split off so that training can unroll it."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, inner = config.hidden_size, config.intermediate_size
+        attention, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.split = (attention, kv, kv)
+        self.input_norm = nn.Parameter(torch.ones(width))
+        self.qkv = nn.Parameter(torch.empty(attention + 2 * kv, width))
+        self.out = nn.Parameter(torch.empty(width, attention))
+        self.mlp_norm = nn.Parameter(torch.ones(width))
+        self.gate_up = nn.Parameter(torch.empty(2 * inner, width))
+        self.down = nn.Parameter(torch.empty(width, inner))
+        for weight in (self.qkv, self.out, self.gate_up, self.down):
+            nn.init.normal_(weight, std=0.02)
+
+    def project(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (batch, heads, length, head_dim), keys and values (batch, kv_heads, length, head_dim)."""
+        batch, length, width = x.shape
+        fused = linear(rms_norm(x, (width,), self.input_norm, self.config.norm_eps), self.qkv)
+        parts = (
+            p.view(batch, length, -1, self.config.head_dim).transpose(1, 2) for p in torch.split(fused, self.split, -1)
+        )
+        query, key, value = parts
+        return rotate(query, rotation), rotate(key, rotation), value
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The rest of the layer: output projection and MLP, each added to the residual stream `x`."""
+        batch, length, width = x.shape
+        x = x + linear(attended.transpose(1, 2).reshape(batch, length, -1), self.out)
+        gate, up = linear(rms_norm(x, (width,), self.mlp_norm, self.config.norm_eps), self.gate_up).chunk(2, -1)
+        return x + linear(silu(gate) * up, self.down)
+
+
+class DraftHead(nn.Module):
+    """The trained part: fusion of feature and embedding, the layers, the final norm."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.hidden_size
+        self.feature_norm = nn.Parameter(torch.ones(width))
+        self.token_norm = nn.Parameter(torch.ones(width))
+        self.fuse = nn.Parameter(torch.cat([torch.eye(width), torch.eye(width)], dim=1))
+        self.reduce = nn.Parameter(torch.eye(width, width * (1 + len(config.taps)))) if config.taps else None
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.norm = nn.Parameter(torch.ones(width))
+
+    @property
+    def stack(self) -> list[DecoderLayer]:
+        """The decoder layers, first one first."""
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+    def features(self, states: Tensor) -> Tensor:
+        """The target's states (…, (1 + taps) × width), final one first, as features (…, width)."""
+        return states if self.reduce is None else linear(states, self.reduce)
+
+    def enter(self, features: Tensor, embedded: Tensor) -> Tensor:
+        """The input of the first layer, from the features after xᵢ₋₁ and the embedding of xᵢ."""
+        width, eps = self.config.hidden_size, self.config.norm_eps
+        both = (
+            rms_norm(features, (width,), self.feature_norm, eps),
+            rms_norm(embedded, (width,), self.token_norm, eps),
+        )
+        return linear(torch.cat(both, dim=-1), self.fuse)
+
+    def leave(self, x: Tensor) -> Tensor:
+        """The output state: what the output rows score, and the stand-in for the target's next feature."""
+        return rms_norm(x, (self.config.hidden_size,), self.norm, self.config.norm_eps)
+
+    def forward(self, target_states: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
+        """The states of `steps` draft steps at every position at once (training-time test of EAGLE-3).
+
+        `target_states[:, i]` (batch, length, (1 + taps) × width) is the target's after xᵢ₋₁ (zeros at i = 0),
+        `embedded[:, i]` (batch, length, width) that of xᵢ. Result s (from 0), at i: the
+        state with which the head predicts xᵢ₊₁ when the target's features end at xᵢ₋₁₋ₛ and the head's own stand in for
+        the rest. Keys at true features are seen up to i − s, own ones after.
+        """
+        rotation = rotation_table(torch.arange(embedded.shape[1]), self.config, embedded.dtype)
+        features = self.features(target_states)
+        seen: list[list[KeysValues]] = [[] for _ in self.stack]
+        states: list[Tensor] = []
+        for _ in range(steps):
+            x = self.enter(features, embedded)
+            for layer, past in zip(self.stack, seen, strict=True):
+                query, key, value = layer.project(x, rotation)
+                groups = self.config.heads // self.config.kv_heads
+                past.append((key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)))
+                x = layer.finish(x, _unrolled_attention(query, past))
+            states.append(self.leave(x))
+            features = pad(states[-1][:, :-1], (0, 0, 1, 0))
+        return states
+
+    def step(self, features: Tensor, embedded: Tensor, caches: Sequence[HeadCache], start: int) -> Tensor:
+        """One draft forward: `length` tokens from position `start` on, into the caches. Returns states (length, width).
+
+        `features` and `embedded` are (length, width). The caches must hold `start` positions at least; what they held
+        from `start` on is overwritten.
+        """
+        length = embedded.shape[0]
+        x = self.enter(features, embedded)[None]
+        rotation = caches[0].rotation(start, start + length)
+        for layer, cache in zip(self.stack, caches, strict=True):
+            query, key, value = layer.project(x, rotation)
+            x = layer.finish(x, cache.attend(query, key, value, start))
+        return self.leave(x[0])
+
+
+def _unrolled_attention(query: Tensor, past: Sequence[KeysValues]) -> Tensor:
+    """Attention of unroll step s = len(past) − 1: true keys up to i − s, then one own key of each later step."""
+    late = len(past) - 1
+    keys, values = past[0]
+    if late == 0:
+        return scaled_dot_product_attention(query, keys, values, is_causal=True)
+    length, scale = query.shape[2], query.shape[3] ** -0.5
+    hidden = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1 - late)
+    scores = [(query @ keys.transpose(-1, -2) * scale).float().masked_fill(hidden, -torch.inf)]
+    own_values = []
+    for step, (own_keys, own) in enumerate(past[1:], start=1):
+        shift = late - step
+        moved_keys, moved = (pad(x[:, :, : length - shift], (0, 0, shift, 0)) for x in (own_keys, own))
+        score = ((query * moved_keys).sum(-1, keepdim=True) * scale).float()
+        if shift:
+            early = torch.arange(length, device=query.device)[:, None] < shift
+            score = score.masked_fill(early, -torch.inf)
+        scores.append(score)
+        own_values.append(moved)
+    weights = torch.cat(scores, dim=-1).softmax(-1).to(query.dtype)
+    attended = weights[..., :length] @ values
+    for column, moved in enumerate(own_values):
+        attended = attended + weights[..., length + column, None] * moved
+    return attended

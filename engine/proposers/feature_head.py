@@ -1,0 +1,113 @@
+"""A head that drafts from the target's own hidden states (EAGLE, arXiv 2401.15077), over a trimmed vocabulary.
+
+It predicts far better than a plain draft of its size, because the target has already read the prefix for it. What
+it needs is the target's final hidden state at every committed position but the last: `observe` brings them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from engine.distill.head import DraftHead
+from engine.distill.head_cache import HeadCache
+from engine.model import Model
+from engine.proposers import Committed, Proposal
+from engine.round import Sampling
+from engine.sampling import draw, scores
+from engine.vocab_map import VocabMap
+
+
+class FeatureHead:
+    """Drafts with a `DraftHead`; the embedding and the output rows are the target's.
+
+    The cache holds one entry a token. An entry made while drafting rests on the head's own output in place of a target
+    state; it stays after its token was accepted, and is made anew from the target's state at the next proposal, in the
+    forward that reads the pending token. q is 0 outside the trimmed vocabulary, which keeps the output exact (C12).
+    """
+
+    kind = "eagle"
+    wants_hidden = True
+
+    def __init__(
+        self, head: DraftHead, scored: Tensor, target: Model, sampling: Sampling, min_prob: float = 0.0
+    ) -> None:
+        """`scored`: (trimmed vocab,) target ids that the head can say."""
+        device = target.output_device
+        self.context_length = target.context_length
+        self.calls = 0
+        self._head = head.to(device)
+        self._device = device
+        self._embedding: Tensor = target.module.get_input_embeddings().weight
+        self._rows: Tensor = target.module.get_output_embeddings().weight[scored.to(device)]
+        self._map = VocabMap(target.vocab_size, 0, scored.to(device))
+        self._sampling = sampling
+        self._min_prob = min_prob
+        self._caches = [HeadCache(head.config, self._rows.dtype, device) for _ in head.stack]
+        self._prompt = torch.empty(0, dtype=torch.int64, device=device)
+        self._states = torch.zeros(1, head.config.hidden_size, dtype=self._rows.dtype, device=device)
+        self._known = 0
+        self._firm = 0
+
+    def begin(self, ids: Tensor, capacity: int) -> None:
+        """Start a sequence; the prompt is taken in as `observe` brings its states."""
+        self.calls = 0
+        self._prompt = ids[:-1].to(self._device)
+        # Row i + 1 is the state after token i; row 0, before any token, is zero as in training.
+        self._states = self._states.new_zeros(capacity + 1, self._states.shape[1])
+        self._known = self._firm = 0
+        for cache in self._caches:
+            cache.crop(0)
+
+    def observe(self, hidden: Tensor) -> None:
+        count = hidden.shape[0]
+        self._states[self._known + 1 : self._known + 1 + count] = hidden
+        self._known += count
+        ready = min(self._prompt.shape[0], self._known)
+        if self._firm < ready:
+            self._read(self._prompt[self._firm : ready], ready)
+
+    def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
+        t = committed.ids.shape[0]
+        state = self._read(committed.ids[self._firm :], t)
+        penalties = committed.penalties
+        tokens: list[Tensor] = []
+        score_rows: list[Tensor] = []
+        q_rows: list[Tensor] = []
+        stop = None
+        for i in range(gamma):
+            if i > 0:
+                if penalties is not None:
+                    penalties = penalties.along(tokens[-1]).last()
+                state = self._step(state, tokens[-1], t + i - 1)
+            row = scores(self._map.to_target(linear(state, self._rows)), self._sampling, penalties)
+            q = torch.softmax(row, dim=-1)
+            token = row.argmax(dim=-1) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
+            tokens.append(token)
+            score_rows.append(row)
+            q_rows.append(q)
+            if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, token]) < self._min_prob:
+                stop = "min-prob"
+                break
+        return Proposal(torch.cat(tokens), torch.cat(q_rows), torch.cat(score_rows), stop)
+
+    def roll_back(self, length: int) -> None:
+        for cache in self._caches:
+            cache.crop(length)
+        self._firm = min(self._firm, length)
+        self._known = min(self._known, length)
+
+    def length(self) -> int | None:
+        return self._caches[0].length
+
+    def _read(self, ids: Tensor, end: int) -> Tensor:
+        """Take in the committed tokens before position `end`, from the target's states; the last one's (1, width)."""
+        features = self._head.features(self._states[self._firm : end])
+        state = self._step(features, ids, self._firm)
+        self._firm = end
+        return state
+
+    def _step(self, features: Tensor, ids: Tensor, start: int) -> Tensor:
+        self.calls += 1
+        return self._head.step(features, embedding(ids, self._embedding), self._caches, start)[-1:]
