@@ -1,0 +1,216 @@
+"""The viewer: it owns the state, asks the feed, and hands every pane the same frozen view."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.theme import Theme
+
+from specview.text import showable
+from specview.tui.bindings import BINDINGS
+from specview.tui.layout import layout
+from specview.tui.live_child import LiveChild
+from specview.tui.model.playback import Pace
+from specview.tui.model.view import View
+from specview.tui.navigation import Navigation
+from specview.tui.themes import ANSI_THEME, DEFAULT_THEME, THEMES, textual_theme
+from specview.tui.widgets.canvas import Canvas
+from specview.tui.widgets.counters import CountersPane
+from specview.tui.widgets.header import HeaderLine
+from specview.tui.widgets.keys import KeysLine
+from specview.tui.widgets.kv import KvPane
+from specview.tui.widgets.lines import HorizontalRule, TooSmall, VerticalRule
+from specview.tui.widgets.log import LogPane
+from specview.tui.widgets.output import OutputPane
+from specview.tui.widgets.pane import Pane
+from specview.tui.widgets.round_pane import RoundPane
+from specview.tui.widgets.timeline import TimelinePane
+from specview.tui.widgets.waiting import WaitingPane
+
+CHILD_POLL_SECONDS = 0.2
+
+
+class SpecviewApp(Navigation):
+    """Replays a trace, or follows one that is being written.
+
+    Args:
+        path: the trace. With `follow` it may not exist yet.
+        follow: look for growth, and stay on the newest round until a key moves away.
+        child: the process that writes the trace, in live mode.
+        speed: factor of the recorded pace.
+        idle_limit: seconds that no round takes longer than at normal speed.
+    """
+
+    TITLE = "specview"
+    CSS_PATH = "app.tcss"
+    BINDINGS: ClassVar = BINDINGS
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        follow: bool = False,
+        child: LiveChild | None = None,
+        speed: float = 1.0,
+        idle_limit: float = 2.0,
+    ) -> None:
+        no_color = "NO_COLOR" in os.environ
+        pace = Pace(speed, idle_limit)
+        super().__init__(path, follow=follow, child=child, pace=pace, ansi_color=True if no_color else None)
+        for colours in THEMES:
+            self.register_theme(textual_theme(colours))
+        self.theme = ANSI_THEME if no_color else DEFAULT_THEME
+        self.failure: Exception | None = None
+        """What ended the app, if it was not the person."""
+        self.ended_by_signal = False
+        self._log_shown = False
+        self._child_code: int | None = None
+
+    def compose(self) -> ComposeResult:
+        yield HeaderLine(id="header")
+        with Horizontal(id="body"):
+            yield OutputPane(id="output")
+            yield VerticalRule(id="gap")
+            yield RoundPane(id="round")
+            yield WaitingPane(id="waiting")
+        yield LogPane(id="log")
+        yield HorizontalRule(id="rule")
+        yield KvPane(id="kv")
+        yield TimelinePane(id="timeline")
+        yield CountersPane(id="counters")
+        yield KeysLine(id="keys")
+        yield TooSmall(id="small")
+
+    def on_mount(self) -> None:
+        self._watch_signals()
+        self.theme_changed_signal.subscribe(self, self._recolour)
+        self.query_one(RoundPane).focus()
+        self._arrange()
+        self.feed.start()
+        self.sums.start()
+        self.feed.ask(self.cursor)
+        if self.child is not None:
+            self.set_interval(CHILD_POLL_SECONDS, self._look_at_child)
+
+    def on_unmount(self) -> None:
+        self.feed.close()
+        self.sums.close()
+
+    def watch_view(self, before: View, view: View) -> None:
+        self._show_waiting(view)
+        with self.batch_update():
+            for pane in self.query(Pane):
+                if pane.display:
+                    pane.show(view)
+                else:
+                    pane.view = view
+
+    def _show_waiting(self, view: View) -> None:
+        waiting = view.snapshot.round is None
+        pane = self.query_one(WaitingPane)
+        if pane.display != waiting:
+            self._arrange()
+
+    # Where things stand
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange(event.size.width, event.size.height)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self._arrange()
+
+    def _arrange(self, width: int | None = None, height: int | None = None) -> None:
+        """Give each pane the rows that the size allows."""
+        if not self.query("#small"):
+            return
+        plan = layout(width or self.size.width, height or self.size.height, log=self._log_shown)
+        waiting = self.view.snapshot.round is None and not plan.too_small
+        round_focused = isinstance(self.focused, RoundPane)
+        one = not plan.both
+        self._place("#small", plan.too_small)
+        for name in ("#header", "#keys"):
+            self._place(name, not plan.too_small)
+        self.query_one("#body").display = not plan.too_small
+        self._place("#waiting", waiting)
+        self._place("#output", not waiting and (not one or not round_focused))
+        self._place("#gap", not waiting and not one)
+        self._place("#round", not waiting and (not one or round_focused))
+        self.query_one("#round").styles.width = plan.round_width if not one else "1fr"
+        for name, rows in (
+            ("#rule", plan.rule if not waiting else 0),
+            ("#kv", plan.kv if not waiting else 0),
+            ("#timeline", plan.timeline if not waiting else 0),
+            ("#counters", plan.counters if not waiting else 0),
+            ("#log", plan.log),
+        ):
+            self.query_one(name).styles.height = max(1, rows)
+            self._place(name, rows > 0)
+
+    def _place(self, name: str, shown: bool) -> None:
+        widget = self.query_one(name)
+        if widget.display != shown:
+            widget.display = shown
+            if shown and isinstance(widget, Pane):
+                widget.show(self.view)
+
+    def _recolour(self, _: Theme) -> None:
+        for canvas in self.query(Canvas):
+            canvas.recolour()
+
+    # The child and the end
+
+    def _look_at_child(self) -> None:
+        if self.child is None:
+            return
+        lines = self.child.read_log()
+        if lines:
+            self.query_one(LogPane).add(lines)
+            self.query_one(WaitingPane).log_lines.extend(lines)
+            if self.query_one(WaitingPane).display:
+                self.query_one(WaitingPane).redraw()
+        code = self.child.poll()
+        if code is not None and self._child_code is None:
+            self._child_code = code
+            if code:
+                log = self.query_one(LogPane).lines
+                last = showable(log[-1]) if log else f"the recording process ended with code {code}."
+                self.say(last.removeprefix("specview: "), seconds=1e9)
+
+    def action_toggle_log(self) -> None:
+        self._log_shown = not self._log_shown
+        self._arrange()
+
+    async def action_quit(self) -> None:
+        if self.child is not None:
+            self.child.stop()
+        self.exit()
+
+    def _watch_signals(self) -> None:
+        """SIGTERM, SIGHUP and an interrupt from outside end the app like `q` does, and restore the terminal."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            # Not in the main thread (a test, a server): then the signals are not ours to watch.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        self.ended_by_signal = True
+        if self.child is not None:
+            self.child.stop()
+        self.exit()
+
+    def _fatal_error(self) -> None:
+        """An exception in a widget: leave the screen; whoever ran the app says it in a sentence."""
+        self.failure = self._exception
+        if self.child is not None:
+            self.child.stop()
+        self._close_messages_no_wait()

@@ -1,0 +1,117 @@
+"""Lines made of inked pieces: every strip that leaves here is exactly as wide as it was asked to be.
+
+Widgets never build markup. They build `Ink`, pairs of showable text and style, and cells are counted here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+Ink = tuple[str, Style]
+Line = list[Ink]
+
+
+def width_of(line: Iterable[Ink]) -> int:
+    """Cells that a line takes."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+@lru_cache(maxsize=16384)
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """`text` in exactly `width` cells; what does not fit ends with an ellipsis."""
+    if width <= 0:
+        return ""
+    if len(text) > width * 8:  # a megabyte of text is not worth measuring to show ten cells of it
+        text = text[: width * 8]
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + "…" if width > 1 else "…"
+    return " " * (width - size) + text if right else text + " " * (width - size)
+
+
+def strip(line: Iterable[Ink], width: int, base: Style) -> Strip:
+    """A strip of exactly `width` cells on the `base` style: cropped, or padded with blanks."""
+    segments: list[Segment] = []
+    left = width
+    for text, style in line:
+        if left <= 0:
+            break
+        size = cell_len(text)
+        if size > left:
+            text, size = set_cell_size(text, left), left
+        if text:
+            segments.append(Segment(text, base + style))
+        left -= size
+    if left > 0:
+        segments.append(Segment(" " * left, base))
+    return Strip(segments, width)
+
+
+def spread(left: Line, right: Line, width: int, style: Style) -> Line:
+    """`left` and `right` pushed to the two ends; `left` is cropped first when they meet."""
+    room = width - width_of(right)
+    if room <= 0:
+        return right if right else left
+    used = width_of(left)
+    if used > room - 1:
+        return [*crop(left, max(0, room - 1)), (" ", style), *right]
+    return [*left, (" " * (room - used), style), *right]
+
+
+def crop(line: Iterable[Ink], width: int) -> Line:
+    """The first `width` cells of a line, with an ellipsis where something was left out."""
+    out: Line = []
+    left = width
+    for text, style in line:
+        size = cell_len(text)
+        if size > left:
+            if left > 0:
+                out.append((fit(text, left), style))
+            return out
+        out.append((text, style))
+        left -= size
+    return out
+
+
+def wrap(line: Iterable[Ink], width: int) -> list[Line]:
+    """Break a sentence of inked pieces at spaces into lines of at most `width` cells."""
+    lines: list[Line] = [[]]
+    used = 0
+    for text, style in line:
+        for index, word in enumerate(text.split(" ")):
+            gap = 1 if index and used else 0
+            size = cell_len(word)
+            if used + gap + size > width and used:
+                lines.append([])
+                used, gap = 0, 0
+            if size > width:
+                word = fit(word, width)
+                size = width
+            if gap:
+                lines[-1].append((" ", style))
+            if word:
+                lines[-1].append((word, style))
+            used += gap + size
+    return lines
+
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def bar(share: float, width: int) -> str:
+    """A horizontal bar of `share` (0…1) of `width` cells, to an eighth of a cell; anything above 0 is visible."""
+    if width <= 0:
+        return ""
+    eighths = round(min(1.0, max(0.0, share)) * width * 8)
+    if share > 0:
+        eighths = max(1, eighths)
+    full, rest = divmod(eighths, 8)
+    text = "█" * full + (EIGHTHS[rest] if rest else "")
+    return text + " " * (width - len(text))

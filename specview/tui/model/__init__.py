@@ -1,0 +1,1 @@
+"""What the screen knows, without a screen: plain data and pure functions, testable without Textual."""

@@ -1,0 +1,22 @@
+"""Running the app in a terminal, and leaving the terminal as it was, whatever happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specview.tui.app import SpecviewApp
+
+INTERRUPTED = 130
+
+
+def show(app: SpecviewApp) -> int:
+    """Run the app until the person leaves it, and return the exit code.
+
+    Raises:
+        Exception: whatever broke inside the app, once the terminal is restored.
+    """
+    app.run()
+    if app.failure is not None:
+        raise app.failure
+    return INTERRUPTED if app.ended_by_signal else 0

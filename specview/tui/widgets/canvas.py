@@ -1,0 +1,109 @@
+"""The base of every pane: a widget that draws whole lines, and repaints only those that changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.style import Style
+from textual import events
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from specview.tui.ink import Line, strip
+from specview.tui.themes import Palette, palette
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A place that answers to the mouse: what a click there means, and what it explains when pointed at."""
+
+    y: int
+    x: int
+    width: int
+    name: str
+    value: int = 0
+    tip: str = ""
+
+    def holds(self, x: int, y: int) -> bool:
+        return y == self.y and self.x <= x < self.x + self.width
+
+
+class Canvas(Widget):
+    """Subclasses implement `draw`, and call `redraw` when what they show has changed."""
+
+    DEFAULT_CSS = """
+    Canvas { width: 1fr; height: 1fr; }
+    """
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._strips: list[Strip] = []
+        self._palette: Palette | None = None
+        self.hits: list[Hit] = []
+
+    @property
+    def ink(self) -> Palette:
+        """The styles of the theme in force."""
+        if self._palette is None:
+            self._palette = palette(self.app.theme)
+        return self._palette
+
+    @property
+    def base(self) -> Style:
+        return self.ink.base
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        """At most `height` lines of at most `width` cells; the rest is filled with blanks. May set `hits`."""
+        raise NotImplementedError
+
+    def _strips_now(self) -> list[Strip]:
+        width, height = self.size
+        if not width or not height:
+            return []
+        lines = self.draw(width, height)[:height]
+        strips = [strip(line, width, self.base) for line in lines]
+        strips += [Strip.blank(width, self.base)] * (height - len(strips))
+        return strips
+
+    def redraw(self) -> None:
+        """Draw again, and repaint the lines that are not what they were."""
+        if not self.is_mounted:
+            return
+        new = self._strips_now()
+        old = self._strips
+        self._strips = new
+        if len(old) != len(new):
+            self.refresh()
+            return
+        changed = [y for y, line in enumerate(new) if line != old[y]]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def recolour(self) -> None:
+        """Draw again in the theme now in force."""
+        self._palette = None
+        self._strips = []
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        width, height = self.size
+        if len(self._strips) != height or (self._strips and self._strips[0].cell_length != width):
+            self._strips = self._strips_now()
+        return self._strips[y] if y < len(self._strips) else Strip.blank(width, self.base)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._strips = []
+        self.redraw()
+
+    def hit_at(self, x: int, y: int) -> Hit | None:
+        return next((hit for hit in reversed(self.hits) if hit.holds(x, y)), None)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        hit = self.hit_at(event.x, event.y)
+        tip = hit.tip if hit is not None and hit.tip else None
+        current = self.tooltip.plain if isinstance(self.tooltip, Content) else None
+        if tip != current:
+            self.tooltip = Content(tip) if tip else None

@@ -1,0 +1,24 @@
+"""Thin lines that separate, and the one sentence that stands where nothing else fits."""
+
+from __future__ import annotations
+
+from specview.tui.ink import Line, fit
+from specview.tui.widgets.canvas import Canvas
+
+
+class HorizontalRule(Canvas):
+    def draw(self, width: int, height: int) -> list[Line]:
+        return [[("─" * width, self.ink.rule)]]
+
+
+class VerticalRule(Canvas):
+    def draw(self, width: int, height: int) -> list[Line]:
+        return [[(" │ ", self.ink.rule)]] * height
+
+
+class TooSmall(Canvas):
+    """Says why there is nothing to see."""
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        lines: list[Line] = [[] for _ in range(height // 2)]
+        return [*lines, [(fit("Make the terminal larger (40×10).", width), self.ink.muted)]]

@@ -1,0 +1,47 @@
+"""A canvas with a title, that shows a `View`."""
+
+from __future__ import annotations
+
+from rich.style import Style
+
+from specview.tui.ink import Ink, Line, spread
+from specview.tui.model.view import View
+from specview.tui.widgets.canvas import Canvas
+
+
+class Pane(Canvas):
+    """Panes are told the view; they never ask for it."""
+
+    can_focus = False
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view: View | None = None
+
+    def show(self, view: View) -> None:
+        """Draw this view; only the lines that differ are painted."""
+        self.view = view
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        self.hits = []
+        return self.draw_view(self.view, width, height) if self.view is not None else []
+
+    def draw_view(self, view: View, width: int, height: int) -> list[Line]:
+        raise NotImplementedError
+
+    def title(self, left: str, right: Line, width: int) -> Line:
+        """The first line of a pane; the focused pane's is bright."""
+        style = self.ink.strong if self.has_focus else self.ink.muted
+        return spread([(left, style)], right, width, self.base)
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+
+def on(raised: Style, ink: Ink) -> Ink:
+    """The same ink on a raised background."""
+    return ink[0], ink[1] + raised

@@ -1,0 +1,163 @@
+"""The timeline: one column a round, as high as it accepted, coloured by how it ended; it scrubs by mouse."""
+
+from __future__ import annotations
+
+from rich.style import Style
+from textual import events
+from textual.content import Content
+from textual.message import Message
+
+from specview.tui.ink import LEVELS, Line
+from specview.tui.model.snapshot import Mark, Snapshot
+from specview.tui.model.view import View
+from specview.tui.numbers import count
+from specview.tui.widgets.pane import Pane
+
+
+class TimelinePane(Pane):
+    """The window moves only when the cursor leaves it; below it, a line tells where in the sequence it stands."""
+
+    class Scrubbed(Message):
+        """A round was clicked or dragged to."""
+
+        def __init__(self, round_: int) -> None:
+            super().__init__()
+            self.round = round_
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._start = 0
+        self._dragging: int | None = None  # the row on which a drag began
+
+    def draw_view(self, view: View, width: int, height: int) -> list[Line]:
+        snapshot = view.snapshot
+        if snapshot.round is None or snapshot.round_count == 0:
+            return []
+        self._follow(snapshot, width)
+        bars = max(1, height - 1)
+        fullest = self._fullest(view)
+        marks = [snapshot.mark_at(self._start + x) for x in range(min(width, snapshot.round_count - self._start))]
+        lines = [self._bars(view, marks, row, bars, fullest) for row in range(bars)]
+        if height > 1:
+            lines.append(self._ruler(view, width))
+        return lines
+
+    def _follow(self, snapshot: Snapshot, width: int) -> None:
+        index = snapshot.cursor.round
+        if snapshot.round_count <= width:
+            self._start = 0
+        elif not self._start <= index < self._start + width:
+            # A third of the window ahead, so that the next steps stay inside.
+            back = index < self._start
+            self._start = index - (width * 2 // 3 if back else width // 3)
+        self._start = max(0, min(self._start, max(0, snapshot.round_count - 1)))
+
+    def _fullest(self, view: View) -> int:
+        gamma = view.info.gamma if view.info is not None else None
+        marks = [m.accepted for page in view.snapshot.marks.values() for m in page]
+        return max([gamma or 1, *marks, 1])
+
+    def _bars(self, view: View, marks: list[Mark | None], row: int, bars: int, fullest: int) -> Line:
+        """One row of all columns; row 0 is the top."""
+        line: Line = []
+        cursor = view.snapshot.cursor.round - self._start
+        for x, mark in enumerate(marks):
+            level = 0 if mark is None else max(1, round(mark.accepted / fullest * bars * 8))
+            part = max(0, min(8, level - (bars - 1 - row) * 8))
+            text = LEVELS[part]
+            style = self._style(mark)
+            if x == cursor:
+                style = style + self.ink.raised
+            line.append((text, style))
+        return _merged(line)
+
+    def _style(self, mark: Mark | None) -> Style:
+        if mark is None:
+            return self.ink.faint
+        if mark.accepted == 0 and mark.outcome == "correction":
+            return Style(color=self.ink.rejected.color)
+        return self.ink.muted if mark.outcome == "cut" else self.ink.origin(mark.outcome)
+
+    def _ruler(self, view: View, width: int) -> Line:
+        """The outcome under the cursor, and the window's place in the whole sequence."""
+        snapshot = view.snapshot
+        line = ["─"] * width
+        styles = [self.ink.rule] * width
+        if snapshot.round_count > width:
+            first = self._start * width // snapshot.round_count
+            last = max(first + 1, (self._start + width) * width // snapshot.round_count)
+            for x in range(first, min(last, width)):
+                line[x], styles[x] = "━", self.ink.muted
+        for round_ in view.bookmarks:
+            x = round_ - self._start
+            if 0 <= x < width:
+                line[x], styles[x] = "◆", self.ink.pending
+        cursor = snapshot.cursor.round - self._start
+        if 0 <= cursor < width:
+            line[cursor], styles[cursor] = "▲", self.ink.strong
+        label = f" {count(snapshot.cursor.round + 1)} of {count(snapshot.round_count)} rounds"
+        if cursor < width - len(label) - 1:
+            for offset, char in enumerate(label):
+                line[width - len(label) + offset], styles[width - len(label) + offset] = char, self.ink.faint
+        return _merged(list(zip(line, styles, strict=True)))
+
+    def _round_at(self, x: int) -> int | None:
+        if self.view is None or self.view.snapshot.round_count == 0:
+            return None
+        snapshot = self.view.snapshot
+        width = max(1, self.size.width)
+        if self._dragging == self.size.height - 1 and snapshot.round_count > width:
+            index = x * snapshot.round_count // width
+        else:
+            index = self._start + x
+        return max(0, min(index, snapshot.round_count - 1))
+
+    def _scrub(self, x: int) -> None:
+        index = self._round_at(x)
+        if index is not None:
+            self.post_message(self.Scrubbed(index))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._dragging = event.y
+        self.capture_mouse()
+        self._scrub(event.x)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self._dragging is not None:
+            self._scrub(event.x)
+            return
+        self._point(event.x)
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        self._dragging = None
+        self.release_mouse()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._by(-1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._by(1)
+
+    def _by(self, rounds: int) -> None:
+        if self.view is not None:
+            self.post_message(self.Scrubbed(self.view.snapshot.cursor.round + rounds))
+
+    def _point(self, x: int) -> None:
+        mark = self.view.snapshot.mark_at(self._start + x) if self.view is not None else None
+        if mark is None or self.view is None or self._start + x >= self.view.snapshot.round_count:
+            self.tooltip = None
+            return
+        self.tooltip = Content(
+            f"round {count(self._start + x + 1)} · {mark.accepted} of {mark.proposed} accepted · {mark.outcome}"
+        )
+
+
+def _merged(line: Line) -> Line:
+    """Neighbours of one style become one piece."""
+    out: Line = []
+    for text, style in line:
+        if out and out[-1][1] == style:
+            out[-1] = (out[-1][0] + text, style)
+        else:
+            out.append((text, style))
+    return out
