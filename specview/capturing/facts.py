@@ -27,6 +27,8 @@ class Facts:
     """What the run's columns cannot say; one sentence."""
     tokenizer: Any
     """The target's tokenizer, where `generate` was given one."""
+    name: str | None
+    """Where the target was loaded from; None where nobody says."""
     max_length: int | None
 
 
@@ -73,7 +75,14 @@ def facts_of(model: Any, config: GenerationConfig, processors: Sequence[Any], ar
         ensemble_weight=config.assistant_ensemble_weight,
         eos=_eos(config),
     )
-    return Facts(info, context, unsaid(config, processors), arguments.get("tokenizer"), config.max_length)
+    return Facts(
+        info,
+        context,
+        unsaid(config, processors),
+        arguments.get("tokenizer"),
+        model.name_or_path or None,
+        config.max_length,
+    )
 
 
 def as_run(facts: Facts, uuid: str) -> RunInfo:

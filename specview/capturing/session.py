@@ -7,7 +7,6 @@ import os
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ from torch import Tensor
 from engine.round import Round, RunInfo, Sequence, Status, StopReason
 from engine.vocabulary import Vocabulary
 from specview.capturing.analysis import to_round
-from specview.capturing.errors import CaptureWarning
 from specview.capturing.facts import Facts, as_run, facts_of
 from specview.capturing.observation import Observation
 from specview.capturing.recorder import Recorder
@@ -31,12 +29,22 @@ from specview.trace.writer import TraceWriter
 class _Run:
     """A row of `runs`: the calls of one configuration."""
 
+    id: int
     info: RunInfo
     vocabulary: Vocabulary | None
     tokenizer: Any
     note: str | None
     sequences: int = 0
     explained: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A call that is being recorded."""
+
+    run: _Run
+    sequence: int
+    """The writer's handle."""
 
 
 class Session:
@@ -52,8 +60,9 @@ class Session:
         self._lock = threading.Lock()
         self._closed = False
         self._keys = itertools.count()
-        self._run: _Run | None = None
-        self._handles: dict[int, int] = {}
+        self._runs: list[_Run] = []
+        self._open: dict[int, _Open] = {}
+        self._captured = 0
         self._worker = Worker(self.fail)
 
     # --- in the threads that generate
@@ -110,65 +119,52 @@ class Session:
         with self._lock:
             self._closed = True
         self._worker.finish()
-        if self._run is None:
+        if not self._runs:
             self._writer.discard()
             return 0
-        for handle in self._handles.values():
-            self._writer.end_sequence(handle, "failed" if status == "failed" else "interrupted")
         if self.error is not None:
             status, message = "failed", f"{type(self.error).__name__}: {self.error}"
-        self._writer.close(status, message or self._run.note)
+        for call in self._open.values():
+            self._writer.end_sequence(call.sequence, "failed" if status == "failed" else "interrupted")
+        for run in self._runs[:-1]:
+            self._writer.set_status(status, message or run.note, run=run.id)
+        self._writer.close(status, message or self._runs[-1].note)
         return self._captured
 
     # --- on the worker's thread
 
-    _captured = 0
-
     def _begin(self, key: int, facts: Facts, prompt: Tensor) -> None:
-        run = self._run_for(facts)
-        if run is None:
-            return
+        run = self._run_of(facts)
         ids = tuple(prompt.tolist())
         text = None if run.tokenizer is None else run.tokenizer.decode(list(ids))
         self._explain(run, ids)
-        self._handles[key] = self._writer.begin_sequence(Sequence(run.sequences, text, ids, target_prefill_calls=0))
+        # transformers has no prefill before its first round: the first forward reads the prompt and the candidates.
+        sequence = Sequence(run.sequences, text, ids, target_prefill_calls=0)
+        self._open[key] = _Open(run, self._writer.begin_sequence(sequence, run=run.id))
         run.sequences += 1
         self._captured += 1
 
     def _round(self, key: int, facts: Facts, seen: Observation) -> None:
-        handle = self._handles.get(key)
-        if handle is None or self._run is None:
-            return
+        call = self._open[key]
         found = to_round(seen, facts.context)
-        self._explain(self._run, _ids(found))
-        self._writer.add_round(handle, found)
+        self._explain(call.run, _ids(found))
+        self._writer.add_round(call.sequence, found)
 
     def _end(self, key: int, reason: StopReason) -> None:
-        handle = self._handles.pop(key, None)
-        if handle is not None:
-            self._writer.end_sequence(handle, reason)
+        self._writer.end_sequence(self._open.pop(key).sequence, reason)
 
-    def _run_for(self, facts: Facts) -> _Run | None:
-        """The run of this configuration: the current one, or a new one."""
-        if self._run is not None and self._run.info == facts.info:
-            return self._run
-        if self._run is not None:
-            if self._handles:
-                warnings.warn(
-                    "specview: a generate call was not recorded, because one with other models or settings was being "
-                    "recorded at the same time; capture them one after the other.",
-                    CaptureWarning,
-                    stacklevel=2,
-                )
-                return None
-            self._writer.set_status("finished", self._run.note)
-        self._writer.begin_run(as_run(facts, uuid.uuid4().hex))
-        name = facts.info.target
-        tokenizer, missing = find_tokenizer(self._tokenizer, facts.tokenizer, name)
+    def _run_of(self, facts: Facts) -> _Run:
+        """The run of this configuration, a new one if it is the first call with it."""
+        for run in self._runs:
+            if run.info == facts.info:
+                return run
+        id_ = self._writer.begin_run(as_run(facts, uuid.uuid4().hex))
+        tokenizer, missing = find_tokenizer(self._tokenizer, facts.tokenizer, facts.name)
         note = " ".join(sentence for sentence in (facts.note, missing) if sentence) or None
-        self._run = _Run(facts.info, vocabulary_of(tokenizer), tokenizer, note)
-        self._writer.set_status("running", note)
-        return self._run
+        run = _Run(id_, facts.info, vocabulary_of(tokenizer), tokenizer, note)
+        self._runs.append(run)
+        self._writer.set_status("running", note, run=id_)
+        return run
 
     def _explain(self, run: _Run, ids: Iterable[int]) -> None:
         """Store what each token id stands for before the first round that shows it."""
@@ -177,7 +173,7 @@ class Session:
         fresh = set(ids) - run.explained
         if fresh:
             run.explained |= fresh
-            self._writer.add_vocab(run.vocabulary.entries(fresh))
+            self._writer.add_vocab(run.vocabulary.entries(fresh), run=run.id)
 
 
 def _ids(round_: Round) -> Iterator[int]:

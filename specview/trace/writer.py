@@ -43,7 +43,7 @@ class TraceWriter:
         self._ids = self._rows.last_ids()
         self._first_new_run = self._ids["runs"] + 1
         self._run: int | None = None
-        self._vocab_seen: set[int] = set()
+        self._vocab_seen: dict[int, set[int]] = {}
         self._failure: TraceError | None = None
         self._closed = False
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -53,9 +53,9 @@ class TraceWriter:
         self._thread.start()
 
     def begin_run(self, info: RunInfo) -> int:
-        """Open a run with status `loading`; returns its id. One run is open at a time."""
+        """Open a run with status `loading`; returns its id. What is recorded goes to the run begun last, unless `run`
+        names an earlier one."""
         self._run = run = self._new_id("runs")
-        self._vocab_seen.clear()
         self._put(self._rows.insert_run, run, info, utc_now())
         return run
 
@@ -63,9 +63,9 @@ class TraceWriter:
         """Replace the run's facts, as far as they became known after loading."""
         self._put(self._rows.update_info, self._open_run(), info)
 
-    def set_status(self, status: Status, message: str | None = None) -> None:
+    def set_status(self, status: Status, message: str | None = None, *, run: int | None = None) -> None:
         """Say what the run is doing, or why it ended."""
-        self._put(self._rows.update_status, self._open_run(), status, message, utc_now())
+        self._put(self._rows.update_status, self._open_run(run), status, message, utc_now())
 
     def set_baseline(self, ms_per_token: float, tokens: int, ids: tuple[int, ...], sequence: int | None = None) -> None:
         """The plain decoding measured in this run: median ms a step, its length, and its token ids, which are kept
@@ -76,10 +76,10 @@ class TraceWriter:
         """The cost curve of clause C14."""
         self._put(self._rows.insert_costs, self._open_run(), tuple(costs))
 
-    def begin_sequence(self, seq: Sequence) -> int:
+    def begin_sequence(self, seq: Sequence, *, run: int | None = None) -> int:
         """Open a sequence and store its prompt; returns its handle. Several may be open at once."""
         sequence = self._new_id("sequences")
-        self._put(self._rows.insert_sequence, sequence, self._open_run(), seq)
+        self._put(self._rows.insert_sequence, sequence, self._open_run(run), seq)
         return sequence
 
     def add_round(self, sequence: int, round: Round) -> None:
@@ -92,12 +92,14 @@ class TraceWriter:
         """Say why a sequence ended."""
         self._put(self._rows.update_stop_reason, sequence, stop_reason)
 
-    def add_vocab(self, entries: Iterable[VocabEntry]) -> None:
+    def add_vocab(self, entries: Iterable[VocabEntry], *, run: int | None = None) -> None:
         """What token ids of this run stand for; ids already known are ignored."""
-        new = [e for e in entries if e.token not in self._vocab_seen]
+        of_run = self._open_run(run)
+        seen = self._vocab_seen.setdefault(of_run, set())
+        new = [e for e in entries if e.token not in seen]
         if new:
-            self._vocab_seen.update(e.token for e in new)
-            self._put(self._rows.insert_vocab, self._open_run(), new)
+            seen.update(e.token for e in new)
+            self._put(self._rows.insert_vocab, of_run, new)
 
     def close(self, status: Status, message: str | None = None) -> None:
         """End the run, fold the log into the file and leave no side files. Closing twice is no error.
@@ -140,7 +142,9 @@ class TraceWriter:
         self._ids[table] += 1
         return self._ids[table]
 
-    def _open_run(self) -> int:
+    def _open_run(self, run: int | None = None) -> int:
+        if run is not None:
+            return run
         if self._run is None:
             raise TraceError("A run must be begun before anything is recorded in it.")
         return self._run
