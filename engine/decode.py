@@ -1,0 +1,235 @@
+"""The loop: propose, score, accept, correct — and roll back. One generator, one `Round` at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.facts import Facts, measure, positions, unpack
+from engine.gamma import GammaSchedule
+from engine.model import Model
+from engine.proposers import Committed, Proposal, Proposer
+from engine.round import CorrectionKind, Cut, Origin, Round, Sampling, StopReason
+from engine.sampling import Penalties, draw, has_penalties, scores
+from engine.stopping import Stopping
+from engine.timing import PhaseClock
+from engine.verify import accept, accept_greedy, correction
+
+
+class Uniforms(NamedTuple):
+    """A round's random numbers, drawn together before it starts."""
+
+    tests: Tensor
+    """(γ,) float32: the u of the acceptance tests."""
+    draws: Tensor
+    """(γ+1,) float64: one a candidate, the last one for the correction or bonus."""
+
+
+class Decoder:
+    """Speculative decoding of one sequence at a time (Leviathan et al., arXiv 2211.17192, algorithm 1).
+
+    Args:
+        target: scores candidates; proposer: drafts them.
+        generator: the run's only source of randomness, on the target's output device.
+        top: alternatives recorded a distribution.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        proposer: Proposer,
+        sampling: Sampling,
+        schedule: GammaSchedule,
+        generator: torch.Generator,
+        clock: PhaseClock,
+        top: int = 5,
+    ) -> None:
+        self.target = target
+        self.proposer = proposer
+        self.sampling = sampling
+        self.schedule = schedule
+        self.top = top
+        self.stop_reason: StopReason | None = None
+        self._generator = generator
+        self._clock = clock
+        self._device = generator.device
+
+    def begin(self, ids: list[int], stopping: Stopping) -> None:
+        """Take over a prompt that both models have been prefilled with (all but its last token)."""
+        capacity = len(ids) + stopping.limit + self.schedule.largest + 1
+        self._tape = torch.zeros(capacity, dtype=torch.int64, device=self._device)
+        self._tape[: len(ids)] = torch.tensor(ids, dtype=torch.int64, device=self._device)
+        self._committed = list(ids)
+        self._stopping = stopping
+        self._penalties = None
+        if has_penalties(self.sampling):
+            self._penalties = Penalties.of_prompt(self._tape[: len(ids)], self.target.vocab_size)
+        self._index = 0
+        self.stop_reason = "length" if self._full() else None
+
+    def rounds(self) -> Iterator[Round]:
+        """Decode until the sequence ends; `stop_reason` then says why.
+
+        Raises:
+            NumericalError: a model produced logits that are no distribution.
+        """
+        while self.stop_reason is None:
+            with torch.inference_mode():
+                finished = self._round()
+            self.schedule.learn(finished)
+            self._index += 1
+            yield finished
+
+    def _round(self) -> Round:
+        clock, target, proposer = self._clock, self.target, self.proposer
+        t = len(self._committed)
+        gamma, asked = self._gamma(t)
+        before = (target.length(), proposer.length(), target.calls, proposer.calls)
+
+        clock.begin()
+        uniforms = self._draw_uniforms(gamma)
+        # 1. Propose: γ candidates, each drawn from its own q.
+        proposal = self._propose(t, gamma, uniforms)
+        k = proposal.tokens.shape[0]
+        clock.mark("propose")
+
+        # 2. Score: one forward over the pending token and the candidates gives p at all k+1 positions.
+        self._tape[t : t + k] = proposal.tokens
+        logits = target.forward(self._tape[t - 1 : t + k].to(target.device), k + 1).to(self._device)
+        clock.mark("score")
+
+        # 3. Accept: the longest prefix that passes the test.
+        penalties = self._penalties.along(proposal.tokens) if self._penalties is not None else None
+        target_scores = scores(logits, self.sampling, penalties)
+        p = torch.softmax(target_scores, dim=-1)
+        best = target_scores.argmax(dim=-1)
+        if self.sampling.greedy:
+            verdict = accept_greedy(best, p, proposal.q, proposal.tokens)
+        else:
+            verdict = accept(p, proposal.q, proposal.tokens, uniforms.tests[:k])
+
+        # 4. Correct: one token from the residual, or the bonus from p when everything was accepted.
+        final = correction(p, proposal.q, verdict.accepted)
+        if self.sampling.greedy:
+            token = best.index_select(0, verdict.accepted.reshape(1))
+        else:
+            token = draw(final.weights, uniforms.draws[-1:])
+        self._tape.index_copy_(0, (t + verdict.accepted).reshape(1), token)
+        clock.mark("accept")
+
+        # The round's only transfer, and its only synchronisation.
+        tests = None if self.sampling.greedy else uniforms.tests[:k]
+        packed = measure(target_scores, p, proposal, best, verdict, tests, final, token, self.top).tolist()
+        clock.transferred()
+        written = (target.length(), proposer.length())
+
+        one_hot = proposal.scores is None
+        facts = unpack(packed, k, self.top, target.vocab_size, self.sampling.greedy, one_hot)
+        block, cut = self._cut(facts)
+        clock.mark("record")
+
+        # 5. Roll back: both caches keep what is on the true path and was fed; the last token stays pending.
+        target.roll_back(t + len(block) - 1)
+        proposer.roll_back(t + len(block) - 1)
+        if proposer.wants_hidden and target.hidden is not None:
+            proposer.observe(target.hidden[: len(block)])
+        clock.mark("rollback")
+
+        self._commit(block)
+        kept = min(facts.accepted, len(block))
+        corrected = len(block) == facts.accepted + 1
+        return Round(
+            index=self._index,
+            gamma=asked,
+            proposed=k,
+            judged=min(k, facts.accepted + 1),
+            accepted=facts.accepted,
+            committed_before=t,
+            committed_after=len(self._committed),
+            committed=_origins(facts, block, k),
+            positions=positions(facts, kept),
+            correction_token=facts.token if corrected else None,
+            correction_kind=_kind(facts, k) if corrected else None,
+            correction_prob=facts.token_prob if corrected else None,
+            correction_target_prob=facts.token_target_prob if corrected else None,
+            correction_draft_prob=facts.token_draft_prob if corrected and facts.accepted < k else None,
+            residual_mass=self._residual_mass(facts, k),
+            residual_fallback=facts.fallback and corrected and not self.sampling.greedy,
+            cut=cut,
+            draft_stop=proposal.stop if gamma == asked else "context",
+            target_kv_before=before[0],
+            target_kv_written=written[0] - before[0],
+            target_kv_after=target.length(),
+            draft_kv_before=before[1],
+            draft_kv_written=None if written[1] is None or before[1] is None else written[1] - before[1],
+            draft_kv_after=proposer.length(),
+            target_calls=target.calls - before[2],
+            draft_calls=proposer.calls - before[3],
+            times=clock.finish(),
+        )
+
+    def _gamma(self, t: int) -> tuple[int, int]:
+        """(γ that both contexts leave room for, γ asked for)."""
+        asked = self.schedule.gamma()
+        gamma = asked
+        for limit, slack in ((self.target.context_length, 0), (self.proposer.context_length, 1)):
+            # The target is fed up to the last candidate, the draft up to the one before it.
+            if limit is not None:
+                gamma = min(gamma, max(0, limit - t + slack))
+        return gamma, asked
+
+    def _draw_uniforms(self, gamma: int) -> Uniforms:
+        if self.sampling.greedy:
+            return Uniforms(torch.empty(0), torch.empty(gamma + 1))
+        return Uniforms(
+            torch.rand(gamma, generator=self._generator, device=self._device),
+            torch.rand(gamma + 1, generator=self._generator, device=self._device, dtype=torch.float64),
+        )
+
+    def _propose(self, t: int, gamma: int, uniforms: Uniforms) -> Proposal:
+        if gamma == 0:
+            nothing = torch.empty(0, dtype=torch.int64, device=self._device)
+            return Proposal(nothing, torch.empty(0, self.target.vocab_size, device=self._device))
+        return self.proposer.propose(Committed(self._tape[:t], self._committed, self._penalties), gamma, uniforms.draws)
+
+    def _cut(self, facts: Facts) -> tuple[list[int], Cut | None]:
+        """(tokens that this round commits, what cut them short inside the accepted block)."""
+        block = [*facts.candidates[: facts.accepted], facts.token]
+        stop = self._stopping.first(block)
+        if stop is None:
+            return block, None
+        self.stop_reason = stop.reason
+        return block[: stop.kept], stop.reason if stop.kept <= facts.accepted else None
+
+    def _commit(self, block: list[int]) -> None:
+        t = len(self._committed)
+        if self._penalties is not None:
+            self._penalties.extend(self._tape[t : t + len(block)])
+        self._committed += block
+        self._stopping.commit(block)
+        if self.stop_reason is None and self._full():
+            self.stop_reason = "length"
+
+    def _full(self) -> bool:
+        limit = self.target.context_length
+        return self._stopping.limit <= 0 or (limit is not None and len(self._committed) > limit)
+
+    def _residual_mass(self, facts: Facts, k: int) -> float | None:
+        if facts.accepted == k:
+            return None
+        return 1.0 - facts.overlaps[facts.accepted] if self.sampling.greedy else facts.residual_mass
+
+
+def _kind(facts: Facts, proposed: int) -> CorrectionKind:
+    if proposed == 0:
+        return "target"
+    return "bonus" if facts.accepted == proposed else "correction"
+
+
+def _origins(facts: Facts, block: list[int], proposed: int) -> tuple[tuple[int, Origin], ...]:
+    origins: list[Origin] = ["accepted"] * facts.accepted
+    origins.append(_kind(facts, proposed))
+    return tuple(zip(block, origins, strict=False))

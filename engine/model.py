@@ -1,0 +1,139 @@
+"""One causal language model with its rollback cache: token ids in, logits out.
+
+What is clever about a forward (which cache, which logits are kept, whether hidden states are caught) hides here; the
+loop in `decode.py` sees `forward`, `length` and `roll_back`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cache import cache_length, make_cache, roll_back
+from engine.errors import PairError
+
+PREFILL_BLOCK = 4096
+"""Prompt positions fed in one forward; longer prompts go in blocks so that activations stay bounded."""
+
+
+class Model:
+    """A transformers causal LM on one sequence.
+
+    Attributes:
+        module: the transformers module, in eval mode.
+        name: what the user called it.
+        vocab_size: width of its logits.
+        context_length: positions it was made for; None when its config does not say.
+        calls: forwards since the sequence began.
+    """
+
+    def __init__(self, module: Any, name: str) -> None:
+        self.module = module.eval()
+        self.name = name
+        self.config = module.config.get_text_config(decoder=True)
+        self.vocab_size = int(module.get_output_embeddings().weight.shape[0])
+        self.embedding_rows = int(module.get_input_embeddings().weight.shape[0])
+        self.context_length: int | None = getattr(self.config, "max_position_embeddings", None)
+        self.calls = 0
+        self.hidden: Tensor | None = None
+        self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
+        self._cache = make_cache(module.config, 0)
+        self._hook: Any = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go in."""
+        return torch.device(self.module.get_input_embeddings().weight.device)
+
+    @property
+    def output_device(self) -> torch.device:
+        """Where logits come out; another one than `device` when layers are spread over several."""
+        return torch.device(self.module.get_output_embeddings().weight.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.empty(0, dtype=self.module.dtype).dtype
+
+    def begin(self, capacity: int) -> None:
+        """Start a sequence with an empty cache that has room for `capacity` positions."""
+        self._cache = make_cache(self.module.config, capacity)
+        self.calls = 0
+
+    def catch_hidden(self) -> None:
+        """From now on keep the last forward's hidden states after the final norm, (n, hidden), in `hidden`.
+
+        They are caught where the head receives them from the body; nothing is computed twice.
+        """
+        if self._hook is None:
+            self._hook = self.module.base_model.register_forward_hook(self._keep_hidden)
+
+    def _keep_hidden(self, _module: Any, _inputs: Any, output: Any) -> None:
+        self.hidden = output.last_hidden_state[0]
+
+    def forward(self, ids: Tensor, keep: int) -> Tensor:
+        """Score `ids` behind what the cache holds.
+
+        Args:
+            ids: (n,) int64.
+            keep: how many of the last positions' logits to return.
+
+        Returns:
+            (keep, vocab) logits in the model's dtype.
+        """
+        options: dict[str, Any] = {"logits_to_keep": keep} if self._keeps_logits else {}
+        self.calls += 1
+        output = self.module(input_ids=ids[None], cache=self._cache, use_cache=True, **options)
+        logits: Tensor = output.logits[0]
+        return logits[logits.shape[0] - keep :]
+
+    def prefill(self, ids: Tensor) -> list[Tensor]:
+        """Feed a prompt in as few forwards as memory allows; returns the caught hidden states, block by block."""
+        hidden = []
+        for start in range(0, ids.shape[0], PREFILL_BLOCK):
+            self.forward(ids[start : start + PREFILL_BLOCK], 1)
+            if self._hook is not None and self.hidden is not None:
+                hidden.append(self.hidden)
+        return hidden
+
+    def length(self) -> int:
+        """Positions in the cache, read from the cache."""
+        return cache_length(self._cache)
+
+    def roll_back(self, length: int) -> None:
+        """Keep the first `length` positions of the cache."""
+        roll_back(self._cache, length)
+
+
+@torch.inference_mode()
+def probe_rollback(model: Model) -> None:
+    """Feed a few tokens, roll some back, feed others, and compare with a cache that never saw the first ones.
+
+    Raises:
+        PairError: the model's cache cannot be rolled back (recurrent state, or a crop that does nothing).
+    """
+    ids = torch.arange(7, device=model.device) % min(model.vocab_size, model.embedding_rows)
+    kept, dropped, instead = ids[:2], ids[2:5], ids[5:7]
+    sentence = (
+        f"The cache of {model.name} ({model.config.model_type}) cannot be rolled back after a rejection; "
+        "choose a model with ordinary attention layers."
+    )
+    try:
+        model.begin(8)
+        model.forward(torch.cat([kept, dropped]), 1)
+        model.roll_back(2)
+        held = model.length()
+        after = model.forward(instead, 1).float()
+        model.begin(8)
+        straight = model.forward(torch.cat([kept, instead]), 1).float()
+    except (RuntimeError, ValueError, NotImplementedError, AttributeError) as error:
+        raise PairError(sentence) from error
+    finally:
+        model.begin(0)
+    # Different kernel widths round differently in half precision: equality is not to be had, nearness is.
+    scale = float(straight.abs().max()) + 1e-6
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.1
+    if held != 2 or float((after - straight).abs().max()) > tolerance * scale:
+        raise PairError(sentence)

@@ -1,0 +1,83 @@
+"""A draft model: the classic proposer, a smaller causal LM that drafts token by token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.model import Model
+from engine.proposers import Committed, Proposal
+from engine.round import Sampling
+from engine.sampling import draw, scores
+from engine.vocab_map import VocabMap
+
+
+class DraftModel:
+    """Drafts with a causal LM, through the same sampling settings as the target.
+
+    A candidate below `min_prob` is still proposed, and is the last one. Dropping it instead would bend the output:
+    whether it is tested would then depend on its own value, and the acceptance test is only lossless when that
+    choice depends on the prefix alone.
+    """
+
+    wants_hidden = False
+
+    def __init__(
+        self,
+        model: Model,
+        vocab_map: VocabMap,
+        sampling: Sampling,
+        kind: str = "draft-model",
+        min_prob: float = 0.0,
+    ) -> None:
+        self.model = model
+        self.kind = kind
+        self._map = vocab_map
+        self._sampling = sampling
+        self._min_prob = min_prob
+
+    @property
+    def context_length(self) -> int | None:
+        return self.model.context_length
+
+    @property
+    def calls(self) -> int:
+        return self.model.calls
+
+    def begin(self, ids: Tensor, capacity: int) -> None:
+        self.model.begin(capacity)
+        self.model.prefill(self._map.to_draft(ids[:-1].to(self.model.device)))
+
+    def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
+        target_device = committed.ids.device
+        # What the cache lacks: the pending token, and after a full acceptance also the last candidate (clause C10).
+        feed = committed.ids[self.model.length() :].to(self.model.device)
+        penalties = committed.penalties
+        tokens: list[Tensor] = []
+        score_rows: list[Tensor] = []
+        q_rows: list[Tensor] = []
+        stop = None
+        for i in range(gamma):
+            logits = self._map.to_target(self.model.forward(self._map.to_draft(feed), 1)).to(target_device)
+            row = scores(logits, self._sampling, penalties)
+            q = torch.softmax(row, dim=-1)
+            token = row.argmax(dim=-1) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
+            tokens.append(token)
+            score_rows.append(row)
+            q_rows.append(q)
+            if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, token]) < self._min_prob:
+                stop = "min-prob"
+                break
+            if penalties is not None and i + 1 < gamma:
+                penalties = penalties.along(token).last()
+            feed = token.to(self.model.device)
+        return Proposal(torch.cat(tokens), torch.cat(q_rows), torch.cat(score_rows), stop)
+
+    def observe(self, hidden: Tensor) -> None:
+        """A plain draft model looks at tokens only."""
+
+    def roll_back(self, length: int) -> None:
+        self.model.roll_back(length)
+
+    def length(self) -> int | None:
+        return self.model.length()
