@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specview.cli.options import SHOW_DEFAULTS, as_arguments, prompt_line, run_options, settings_from
+from specview.cli.options import SHOW_DEFAULTS, as_arguments, run_options, settings_from
 
 if TYPE_CHECKING:
     from specview.recording.settings import RunSettings
@@ -53,7 +53,7 @@ def _watch(settings: RunSettings, path: Path) -> int:
     child = RecordingChild(as_arguments(settings), path)
     try:
         for prompt in prompts:
-            child.send_prompt(prompt_line(prompt))
+            child.send(prompt)
         SpecviewApp(path, follow=True, child=child).run()
     finally:
         code = child.wait()

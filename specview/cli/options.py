@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +37,8 @@ SETTING_NAMES = (
     "chat",
     "gamma",
     "draft_min_prob",
+    "draft_device",
+    "device_map",
     "max_new_tokens",
     "seed",
     "device",
@@ -50,7 +51,7 @@ SETTING_NAMES = (
 )
 
 
-class Gamma(click.ParamType):
+class Gamma(click.ParamType[int | str]):
     """γ as a number, or `auto`."""
 
     name = "n|auto"
@@ -67,7 +68,7 @@ class Gamma(click.ParamType):
         return number
 
 
-class LogitBias(click.ParamType):
+class LogitBias(click.ParamType[tuple[int, float]]):
     """ID=BIAS, one token."""
 
     name = "id=bias"
@@ -114,6 +115,8 @@ _RUN_OPTIONS = [
     click.option("--max-new-tokens", type=click.IntRange(1), default=128, help="Length limit of the output."),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the one random generator."),
     click.option("--device", default="auto", help="auto, cpu, cuda, cuda:N, mps."),
+    click.option("--draft-device", metavar="TEXT", help="Another device for the draft.  [default: the target's]"),
+    click.option("--device-map", type=click.Choice(["auto"]), help="Spread the target over several devices."),
     click.option(
         "--dtype",
         type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
@@ -166,6 +169,8 @@ def as_arguments(settings: RunSettings) -> list[str]:
         ("--target", settings.target),
         ("--gamma", settings.gamma),
         ("--draft-min-prob", settings.draft_min_prob),
+        ("--draft-device", settings.draft_device),
+        ("--device-map", settings.device_map),
         *((f"--{name.replace('_', '-')}", getattr(sampling, name)) for name in SAMPLING_NAMES),
         *(("--logit-bias", f"{token}={bias!r}") for token, bias in sampling.logit_bias.items()),
         *(("--stop", text) for text in settings.stop),
@@ -181,9 +186,3 @@ def as_arguments(settings: RunSettings) -> list[str]:
     if settings.chat is not None:
         arguments.append("--chat" if settings.chat else "--raw")
     return arguments + [flag for flag, on in (("--force", settings.force), ("--append", settings.append)) if on]
-
-
-def prompt_line(prompt: Prompt) -> str:
-    """A prompt as one line of JSON Lines, the form in which `live` hands prompts to its child."""
-    content = {"messages": list(prompt.messages)} if prompt.text is None else {"prompt": prompt.text}
-    return json.dumps(content if prompt.request_id is None else content | {"id": prompt.request_id}) + "\n"

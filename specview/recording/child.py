@@ -11,6 +11,9 @@ import time
 from collections import deque
 from pathlib import Path
 
+from specview.recording.prompts import to_json_line
+from specview.recording.settings import Prompt
+
 LOG_LINES = 2000
 GRACE_S = 1.5
 """How long a child may take to close its trace before it is killed; `q` promises 2 s in all."""
@@ -61,13 +64,17 @@ class RecordingChild:
             self._log.clear()
         return lines
 
-    def send_prompt(self, line: str) -> None:
-        """Send a prompt, as one line of JSON Lines. A child that has ended takes none."""
+    def send_prompt(self, text: str) -> None:
+        """Decode this text next. A child that has ended takes none."""
+        self.send(Prompt(text))
+
+    def send(self, prompt: Prompt) -> None:
+        """Decode this prompt next."""
         stdin = self._process.stdin
         if stdin is None or stdin.closed or self._stopped:
             return
         try:
-            stdin.write(line.encode())
+            stdin.write(to_json_line(prompt).encode())
             stdin.flush()
         except BrokenPipeError:
             # It ended a moment ago; `poll` and the log say so.

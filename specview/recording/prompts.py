@@ -41,6 +41,12 @@ def read_prompts(path: Path) -> Iterator[Prompt]:
         raise PromptFileError(f"{name} holds no prompt.")
 
 
+def to_json_line(prompt: Prompt) -> str:
+    """A prompt as one line of JSON Lines, the form that `read_prompts` takes from a pipe."""
+    content = {"messages": list(prompt.messages)} if prompt.text is None else {"prompt": prompt.text}
+    return json.dumps(content if prompt.request_id is None else content | {"id": prompt.request_id}) + "\n"
+
+
 def _parse(lines: Iterable[str], name: str) -> Iterator[Prompt]:
     text: list[str] = []
     is_json = False

@@ -18,12 +18,14 @@ from specview.recording.signals import Stop
 from specview.trace.writer import TraceWriter
 
 if TYPE_CHECKING:
+    from engine.baseline import Baseline
     from engine.session import Session
 
 MESSAGE_INTERVAL_S = 0.1
 """A progress message reaches the trace at most this often."""
 
 STOPPED = "stopped on request"
+DEFAULT_GAMMA = 4
 
 
 class Reporter(Protocol):
@@ -105,6 +107,7 @@ class _Recorder:
         self._open: int | None = None
         self._explained: set[int] = set()
         self._last_message = 0.0
+        self._uuid = uuid.uuid4().hex
 
     def run(self, prompts: Iterable[Prompt]) -> None:
         session = self._load()
@@ -129,17 +132,20 @@ class _Recorder:
     def _load(self) -> Session:
         settings = self.settings
         # The run stands in the trace before torch is imported, which takes seconds, so that a follower sees it load.
-        info = RunInfo(uuid.uuid4().hex, draft=settings.draft, target=settings.target, sampling=settings.sampling)
+        info = RunInfo(self._uuid, draft=settings.draft, target=settings.target, sampling=settings.sampling)
         self.writer.begin_run(info)
         self._stage("starting the engine")
         from engine.session import load_session
 
-        session = load_session(
+        return load_session(
             settings.draft,
             settings.target,
             sampling=settings.sampling,
-            gamma=None if settings.gamma == "auto" else settings.gamma,
+            gamma=settings.gamma if isinstance(settings.gamma, int) else DEFAULT_GAMMA,
             gamma_schedule="auto" if settings.gamma == "auto" else "fixed",
+            draft_min_prob=settings.draft_min_prob,
+            draft_device=settings.draft_device,
+            device_map=settings.device_map,
             max_new_tokens=settings.max_new_tokens,
             seed=settings.seed,
             device=settings.device,
@@ -148,13 +154,14 @@ class _Recorder:
             top=settings.top,
             progress=self._stage,
         )
-        self.writer.update_info(replace(session.info, uuid=info.uuid))
-        return session
 
     def _decode(self, session: Session, prompt: Prompt) -> None:
         """One sequence, from its prompt to its stop."""
         text, content = _content(prompt)
         ids = session.encode(content, chat=self.settings.chat)
+        if not self.sequences:
+            # Only now: whether a chat template was used is known with the first prompt.
+            self.writer.update_info(replace(session.info, uuid=self._uuid))
         baseline = self._measure(session, ids) if not self.sequences else None
         self._stage("reading the prompt")
         sequence = replace(session.prefill(self.sequences, text, ids), request_id=prompt.request_id)
@@ -175,14 +182,15 @@ class _Recorder:
         self.writer.end_sequence(handle, session.stop_reason or "interrupted")
         self._open = None
 
-    def _measure(self, session: Session, ids: tuple[int, ...]):  # type: ignore[no-untyped-def]
-        """Plain decoding and the cost curve, once a run; None where the user asked for no baseline."""
-        if not self.settings.baseline_tokens:
-            return None
-        self._stage("measuring plain decoding")
-        baseline = session.baseline(ids, self.settings.baseline_tokens)
-        self._stage("measuring the cost of scoring several positions")
-        self.writer.add_costs(session.costs(ids))
+    def _measure(self, session: Session, ids: tuple[int, ...]) -> Baseline | None:
+        """Plain decoding and the cost curve, once a run. An auto γ needs the curve even where no baseline is wanted."""
+        baseline = None
+        if self.settings.baseline_tokens:
+            self._stage("measuring plain decoding")
+            baseline = session.baseline(ids, self.settings.baseline_tokens)
+        if self.settings.baseline_tokens or self.settings.gamma == "auto":
+            self._stage("measuring the cost of scoring several positions")
+            self.writer.add_costs(session.costs(ids))
         return baseline
 
     def _explain(self, session: Session, ids: Iterable[int]) -> None:

@@ -38,6 +38,8 @@ class RunSettings:
     gamma: int | str | None = None
     """None is the draft's own default; "auto" adapts."""
     draft_min_prob: float = 0.0
+    draft_device: str | None = None
+    device_map: str | None = None
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     max_new_tokens: int = 128
