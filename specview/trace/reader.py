@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from engine.round import FINAL_STATUSES, Cost, Position, Round, VocabEntry
 from specview.errors import TraceError
 from specview.metrics import Totals
 from specview.trace import aggregate, decode, encode, opening, process
+from specview.trace.distribution import Spread, spreads
 from specview.trace.records import RunRecord, SequenceRecord, TokenRecord
 
 IDS_PER_QUERY = 500
@@ -76,6 +77,12 @@ class TraceReader:
         """How many sequences a run has."""
         return self._number("SELECT count(*) FROM sequences WHERE run_id = ?", run_id)
 
+    def run_round_count(self, run_id: int) -> int:
+        """How many rounds a run has, over all its sequences."""
+        return self._number(
+            "SELECT count(*) FROM rounds r JOIN sequences s ON s.id = r.sequence_id WHERE s.run_id = ?", run_id
+        )
+
     def round_count(self, sequence_id: int) -> int:
         """How many rounds a sequence has; by the index alone, whatever its size."""
         count = self._number("SELECT coalesce(max(round_index) + 1, 0) FROM rounds WHERE sequence_id = ?", sequence_id)
@@ -107,7 +114,8 @@ class TraceReader:
         with self._reading():
             rows = self.connection.execute(
                 "SELECT t.position, t.token, t.origin, r.round_index FROM tokens t"
-                " LEFT JOIN rounds r ON r.id = t.round_id WHERE t.sequence_id = ? AND t.position >= ? AND t.position < ? ORDER BY t.position",
+                " LEFT JOIN rounds r ON r.id = t.round_id"
+                " WHERE t.sequence_id = ? AND t.position >= ? AND t.position < ? ORDER BY t.position",
                 (sequence_id, start, stop),
             ).fetchall()
             return [TokenRecord(p, decode.token(t), decode.origin(o), r) for p, t, o, r in rows]
@@ -137,6 +145,20 @@ class TraceReader:
         """The sums behind the metrics of a run or of one sequence; scans its rounds (`overlap`: its positions too)."""
         with self._reading():
             return aggregate.totals(self.connection, run_id, sequence_id, overlap=overlap)
+
+    def spreads(self, run_id: int, columns: Sequence[str]) -> dict[str, Spread | None]:
+        """Mean, median and 95th percentile of integer columns of the run's rounds; scans them."""
+        with self._reading():
+            return spreads(self.connection, run_id, columns)
+
+    def first_rounds(self, run_id: int) -> Iterator[tuple[int | None, int | None, int | None]]:
+        """Per sequence: target prefill ns, draft prefill ns, ns of its first round."""
+        with self._reading():
+            yield from self.connection.execute(
+                "SELECT s.target_prefill_ns, s.draft_prefill_ns, r.round_ns FROM sequences s"
+                " JOIN rounds r ON r.sequence_id = s.id AND r.round_index = 0 WHERE s.run_id = ?",
+                (run_id,),
+            )
 
     def changed(self) -> bool:
         """Whether the file has new content since this was last asked (true the first time).

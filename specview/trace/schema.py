@@ -150,7 +150,8 @@ CREATE VIEW round_summary AS
 SELECT s.run_id, s.sequence_index, r.round_index, r.gamma, r.proposed, r.judged, r.accepted,
        r.committed_after - r.committed_before AS committed, r.correction_kind, r.correction_token,
        v.text AS correction_text, r.residual_mass, r.cut, r.start_ns / 1e6 AS start_ms,
-       r.propose_ns / 1e6 AS propose_ms, r.score_ns / 1e6 AS score_ms, r.accept_ns / 1e6 AS accept_ms, r.rollback_ns / 1e6 AS rollback_ms,
+       r.propose_ns / 1e6 AS propose_ms, r.score_ns / 1e6 AS score_ms, r.accept_ns / 1e6 AS accept_ms,
+       r.rollback_ns / 1e6 AS rollback_ms,
        r.record_ns / 1e6 AS record_ms, r.round_ns / 1e6 AS round_ms, r.target_kv_after, r.draft_kv_after,
        r.id AS round_id
 FROM rounds r JOIN sequences s ON s.id = r.sequence_id

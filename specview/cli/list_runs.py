@@ -1,0 +1,116 @@
+"""`specview list`: the runs in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from specview.trace.records import RunRecord
+
+SUFFIXES = (".db", ".sqlite", ".sqlite3")
+
+
+@click.command("list", short_help="The runs in a folder.")
+@click.argument("folder", metavar="[DIR]", default="traces", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a run, a line each.")
+def command(folder: Path, as_json: bool) -> int:
+    """The runs in every trace of a folder, newest file first. A file that cannot be read is named, and is no reason to
+    stop. Without DIR, the folder is traces/."""
+    from specview.errors import TraceError
+
+    if folder.is_file():
+        paths = [folder]
+    elif folder.is_dir():
+        found = [p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".") and p.is_file()]
+        paths = sorted(found, key=_newest_first)
+    else:
+        raise TraceError(f"There is no folder {folder}; record a trace first, or name another folder.")
+    entries = [_read(path) for path in paths]
+    if as_json:
+        _print_json(entries)
+    elif entries:
+        _show(entries)
+    else:
+        click.echo(f"No traces in {folder}; record one with `specview record`.", err=True)
+    return 0
+
+
+def _newest_first(path: Path) -> tuple[float, str]:
+    try:
+        return -path.stat().st_mtime, path.name
+    except OSError:
+        return 0.0, path.name  # gone since the folder was listed; reading it will say so
+
+
+Entry = tuple[Path, list[tuple["RunRecord", int, int]], str | None]
+"""A file, its runs with their numbers of sequences and rounds, and why it cannot be read."""
+
+
+def _read(path: Path) -> Entry:
+    from specview.errors import TraceError
+    from specview.trace.reader import TraceReader
+
+    try:
+        with TraceReader(path) as reader:
+            runs = [(run, reader.sequence_count(run.id), reader.run_round_count(run.id)) for run in reader.runs()]
+            return path, runs, None
+    except TraceError as error:
+        return path, [], str(error)
+
+
+def _print_json(entries: list[Entry]) -> None:
+    import json
+
+    from specview.summary import settings
+
+    for path, runs, error in entries:
+        documents: list[dict[str, Any]] = [
+            {"trace": str(path), **settings(run), "num_sequences": sequences, "num_rounds": rounds}
+            for run, sequences, rounds in runs
+        ] or [{"trace": str(path), "error": error}]
+        for document in documents:
+            click.echo(json.dumps(document, ensure_ascii=False))
+
+
+def _show(entries: list[Entry]) -> None:
+    from specview.cli import say
+    from specview.cli.tables import cell, stdout, table
+    from specview.cli.wording import model_name
+
+    made = table(
+        (("trace", False), ("run", True), ("target ◂ draft", False), ("sequences", True), ("rounds", True),
+         ("recorded (UTC)", False), ("status", False))
+    )  # fmt: skip
+    styles = {"finished": "green", "failed": "red", "interrupted": "yellow", "running": "cyan", "loading": "cyan"}
+    for path, runs, error in entries:
+        if error is not None:
+            made.add_row(
+                cell(path.name),
+                cell(None),
+                cell(None),
+                cell(None),
+                cell(None),
+                cell(None),
+                cell("✗ unreadable", "red"),
+            )
+        elif not runs:
+            made.add_row(
+                cell(path.name), cell(None), cell("no run", "dim"), cell(None), cell(None), cell(None), cell(None)
+            )
+        for run, sequences, rounds in runs:
+            made.add_row(
+                cell(path.name),
+                cell(str(run.id)),
+                cell(f"{model_name(run.info.target)} ◂ {model_name(run.info.draft)}"),
+                cell(f"{sequences:,}"),
+                cell(f"{rounds:,}"),
+                cell(run.created[:19].replace("T", " ")),
+                cell(run.status, styles[run.status]),
+            )
+    stdout().print(made)
+    for _, _, error in entries:
+        if error is not None:
+            say(error)
