@@ -11,7 +11,6 @@ from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord, SequenceRecord
 
 ROUNDS_PER_READ = 500
-SEQUENCES_PER_READ = 500
 
 Clause = Callable[[Context, Round], Outcome]
 Progress = Callable[[int], None]
@@ -69,7 +68,7 @@ def check_run(reader: TraceReader, run: RunRecord, progress: Progress | None = N
     sums = outcomes.Sums()
     sampled = run.info.sampling is not None and not run.info.sampling.greedy
     sequences = 0
-    for sequence in _sequences(reader, run):
+    for sequence in reader.all_sequences(run.id):
         sequences += 1
         previous: Round | None = None
         for r in _rounds(reader, sequence, progress):
@@ -105,13 +104,6 @@ def _add(report: ClauseReport, outcome: Outcome, run: RunRecord, sequence: int |
     report.checked += outcome.checked
     for f in outcome.findings:
         report.add(Violation(report.id, run.id, sequence, round_, f.position, f.recorded, f.expected))
-
-
-def _sequences(reader: TraceReader, run: RunRecord) -> Iterator[SequenceRecord]:
-    start = 0
-    while chunk := reader.sequences(run.id, start, start + SEQUENCES_PER_READ):
-        yield from chunk
-        start += len(chunk)
 
 
 def _rounds(reader: TraceReader, sequence: SequenceRecord, progress: Progress | None) -> Iterator[Round]:

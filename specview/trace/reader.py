@@ -56,7 +56,7 @@ class TraceReader:
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        with self._reading():
+        with self.reading():
             cursor = self.connection.cursor()
             cursor.row_factory = sqlite3.Row
             rows = cursor.execute("SELECT * FROM runs ORDER BY id").fetchall()
@@ -64,7 +64,7 @@ class TraceReader:
 
     def sequences(self, run_id: int, start: int = 0, stop: int | None = None) -> list[SequenceRecord]:
         """The sequences of a run, from the `start`-th to before the `stop`-th."""
-        with self._reading():
+        with self.reading():
             cursor = self.connection.cursor()
             cursor.row_factory = sqlite3.Row
             rows = cursor.execute(
@@ -73,27 +73,34 @@ class TraceReader:
             ).fetchall()
             return [decode.sequence(row) for row in rows]
 
+    def all_sequences(self, run_id: int) -> Iterator[SequenceRecord]:
+        """Every sequence of a run in order, read a few hundred at a time."""
+        start = 0
+        while chunk := self.sequences(run_id, start, start + IDS_PER_QUERY):
+            yield from chunk
+            start += len(chunk)
+
     def sequence_count(self, run_id: int) -> int:
         """How many sequences a run has."""
-        return self._number("SELECT count(*) FROM sequences WHERE run_id = ?", run_id)
+        return self.number("SELECT count(*) FROM sequences WHERE run_id = ?", run_id)
 
     def run_round_count(self, run_id: int) -> int:
         """How many rounds a run has, over all its sequences."""
-        return self._number(
+        return self.number(
             "SELECT count(*) FROM rounds r JOIN sequences s ON s.id = r.sequence_id WHERE s.run_id = ?", run_id
         )
 
     def round_count(self, sequence_id: int) -> int:
         """How many rounds a sequence has; by the index alone, whatever its size."""
-        count = self._number("SELECT coalesce(max(round_index) + 1, 0) FROM rounds WHERE sequence_id = ?", sequence_id)
-        pages = self._number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        count = self.number("SELECT coalesce(max(round_index) + 1, 0) FROM rounds WHERE sequence_id = ?", sequence_id)
+        pages = self.number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
         if count <= pages // SMALLEST_ROUND_BYTES:
             return count
         raise self._damaged("a round's number is larger than the file has room for")
 
     def rounds(self, sequence_id: int, start: int, stop: int, positions: bool = True) -> list[Round]:
         """Rounds `start` … `stop` − 1 of a sequence, in order; without their positions when those are not needed."""
-        with self._reading():
+        with self.reading():
             rows = self.connection.execute(
                 f"{_ROUNDS} WHERE sequence_id = ? AND round_index >= ? AND round_index < ? ORDER BY round_index",
                 (sequence_id, start, stop),
@@ -107,11 +114,11 @@ class TraceReader:
 
     def token_count(self, sequence_id: int) -> int:
         """Prompt and committed tokens of a sequence."""
-        return self._number("SELECT coalesce(max(position) + 1, 0) FROM tokens WHERE sequence_id = ?", sequence_id)
+        return self.number("SELECT coalesce(max(position) + 1, 0) FROM tokens WHERE sequence_id = ?", sequence_id)
 
     def tokens(self, sequence_id: int, start: int, stop: int) -> list[TokenRecord]:
         """Tokens at places `start` … `stop` − 1, prompt included."""
-        with self._reading():
+        with self.reading():
             rows = self.connection.execute(
                 "SELECT t.position, t.token, t.origin, r.round_index FROM tokens t"
                 " LEFT JOIN rounds r ON r.id = t.round_id"
@@ -122,7 +129,7 @@ class TraceReader:
 
     def costs(self, run_id: int) -> list[Cost]:
         """The cost curve, smallest forward first."""
-        with self._reading():
+        with self.reading():
             rows = self.connection.execute(
                 "SELECT positions, target_ns, draft_ns, context FROM costs WHERE run_id = ? ORDER BY positions",
                 (run_id,),
@@ -132,7 +139,7 @@ class TraceReader:
     def vocab(self, run_id: int, ids: Iterable[int]) -> dict[int, VocabEntry]:
         """What these token ids stand for; ids that the trace does not know are absent."""
         known: dict[int, VocabEntry] = {}
-        with self._reading():
+        with self.reading():
             for chunk in _chunks(sorted(set(ids))):
                 marks = ", ".join("?" * len(chunk))
                 rows = self.connection.execute(
@@ -143,17 +150,17 @@ class TraceReader:
 
     def totals(self, run_id: int, sequence_id: int | None = None, *, overlap: bool = False) -> Totals:
         """The sums behind the metrics of a run or of one sequence; scans its rounds (`overlap`: its positions too)."""
-        with self._reading():
+        with self.reading():
             return aggregate.totals(self.connection, run_id, sequence_id, overlap=overlap)
 
     def spreads(self, run_id: int, columns: Sequence[str]) -> dict[str, Spread | None]:
         """Mean, median and 95th percentile of integer columns of the run's rounds; scans them."""
-        with self._reading():
+        with self.reading():
             return spreads(self.connection, run_id, columns)
 
     def first_rounds(self, run_id: int) -> Iterator[tuple[int | None, int | None, int | None]]:
         """Per sequence: target prefill ns, draft prefill ns, ns of its first round."""
-        with self._reading():
+        with self.reading():
             yield from self.connection.execute(
                 "SELECT s.target_prefill_ns, s.draft_prefill_ns, r.round_ns FROM sequences s"
                 " JOIN rounds r ON r.sequence_id = s.id AND r.round_index = 0 WHERE s.run_id = ?",
@@ -166,7 +173,7 @@ class TraceReader:
         When the writer has ended, this lets go of the file for a moment, so that the writer can fold its log: an open
         connection would keep it from that.
         """
-        with self._reading():
+        with self.reading():
             if self._opened is not None and self._opened.immutable:
                 return self._immutable_changed()
             (version,) = self.connection.execute("PRAGMA data_version").fetchone()
@@ -249,8 +256,9 @@ class TraceReader:
                 committed.setdefault(round_id, []).append((decode.token(token), decode.origin(origin)))
         return committed
 
-    def _number(self, sql: str, *values: object) -> int:
-        with self._reading():
+    def number(self, sql: str, *values: object) -> int:
+        """The one number, 0 or more, that a query gives."""
+        with self.reading():
             (number,) = self.connection.execute(sql, values).fetchone()
         if type(number) is not int or number < 0:
             raise self._damaged("a row's number is no number")
@@ -262,7 +270,8 @@ class TraceReader:
         )
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
+        """What goes wrong inside becomes a TraceError."""
         try:
             yield
         except decode.DamagedValueError as error:
