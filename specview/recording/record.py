@@ -118,6 +118,9 @@ class _Recorder:
                 self.refusals.append(error)
                 self.reporter.refused(str(error))
                 self.writer.set_status("running", str(error))
+            else:
+                if str(self.settings.prompt_file) == "-":
+                    self.writer.set_status("running", "waiting for the next prompt")
             if self.stop.requested:
                 return
         if self.refusals and not self.sequences:
@@ -205,7 +208,8 @@ class _Recorder:
         now = time.monotonic()
         if fraction is None or now - self._last_message >= MESSAGE_INTERVAL_S:
             self._last_message = now
-            self.writer.set_status("loading", sentence if fraction is None else f"{sentence} {fraction:.0%}")
+            status: Status = "running" if self.sequences else "loading"
+            self.writer.set_status(status, sentence if fraction is None else f"{sentence} {fraction:.0%}")
 
 
 def _content(prompt: Prompt) -> tuple[str, str | list[dict[str, str]]]:
