@@ -121,6 +121,8 @@ class Sequence:
     target_prefill_calls: int | None = None
     request_id: str | None = None
     """The name that the source gave to this sequence."""
+    prompt_length: int | None = None
+    """Tokens of the prompt where a source tells how many they are, but not which."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ COMMANDS = {
     "stats": "stats",
     "compare": "compare",
     "export": "export",
+    "import": "import_log",
     "list": "list_runs",
 }
 

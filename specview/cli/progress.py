@@ -11,8 +11,8 @@ Progress = Callable[[int], None]
 
 
 @contextmanager
-def counting(label: str, total: int) -> Iterator[Progress]:
-    """A bar from 0 to `total` that goes away when it is done."""
+def counting(label: str, total: int | None) -> Iterator[Progress]:
+    """A bar from 0 to `total` (None: not known) that goes away when it is done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -68,12 +68,13 @@ class RowWriter:
         )
 
     def insert_sequence(self, sequence: int, run: int, seq: Prompt) -> None:
-        self._length[sequence] = len(seq.prompt_ids)
+        length = len(seq.prompt_ids) if seq.prompt_length is None else seq.prompt_length
+        self._length[sequence] = length
         self._connection.execute(
             "INSERT INTO sequences (id, run_id, sequence_index, request_id, prompt, prompt_tokens, target_prefill_ns,"
             " draft_prefill_ns, target_prefill_calls) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                sequence, run, seq.index, encode.text(seq.request_id), encode.text(seq.prompt), len(seq.prompt_ids),
+                sequence, run, seq.index, encode.text(seq.request_id), encode.text(seq.prompt), length,
                 seq.target_prefill_ns, seq.draft_prefill_ns, seq.target_prefill_calls,
             ),
         )  # fmt: skip
