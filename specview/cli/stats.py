@@ -95,7 +95,7 @@ def _counts(s: Summary) -> Table:
         (
             "overlap",
             _percent(mean_overlap(t)),
-            f"over {sum(t.overlap_counts):,} candidates" if t.overlap_counts else "",
+            f"over {sum(t.overlap_counts):,} candidates" if any(t.overlap_counts) else "",
         ),
         ("mean_acceptance_length", _decimal(mean_acceptance_length(t)), "tokens a round"),
         ("target_calls_per_token", _decimal(target_calls_per_token(t)), "plain decoding has 1"),

@@ -12,10 +12,10 @@ RESIDUAL_TOLERANCE = 1e-3
 def c6_correct(context: Context, r: Round) -> Outcome:
     """At a rejection one token is drawn from norm(max(0, p − q)): it has residual probability, and is not the rejected
     one; greedy, it is the target's argmax."""
-    if r.accepted >= r.proposed or (r.correction_token is None and r.correction_kind is None and not r.positions):
+    if r.accepted >= r.proposed:
         return NOTHING
     if r.correction_token is None:
-        if r.cut is not None:
+        if r.cut is not None or not _has_tokens(r):
             return NOTHING
         return Outcome(1, (Finding("no token drawn", "a correction for the rejected candidate"),))
     at = r.accepted + 1
@@ -69,7 +69,7 @@ def c7_bonus(context: Context, r: Round) -> Outcome:
     if r.accepted < r.proposed:
         return NOTHING
     if r.correction_token is None:
-        if r.cut is not None or not (r.positions or r.committed):
+        if r.cut is not None or not _has_tokens(r):
             return NOTHING
         return Outcome(1, (Finding("no token drawn", "a bonus token after the accepted candidates"),))
     at = r.proposed + 1
@@ -88,6 +88,11 @@ def c7_bonus(context: Context, r: Round) -> Outcome:
     if not findings and context.greedy:
         findings += _argmax(r, at)
     return Outcome(1, tuple(findings))
+
+
+def _has_tokens(r: Round) -> bool:
+    """Whether the source tells tokens at all; some tell only how many were accepted."""
+    return bool(r.committed) or any(p.candidate is not None or p.target_top for p in r.positions)
 
 
 def _argmax(r: Round, at: int) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 Under `metrics.speculative_decoding` of each response, `per_step_drafted` and `per_step_accepted` have an entry a verify
 step. There are no tokens, no probabilities and no clocks in them. The token that a prefill yields belongs to no step,
-so lengths count from the prompt without it. Lines of a stream (`data: {…}`) are read too; only the last chunk has metrics.
+so lengths count from the prompt without it. Lines of a stream (`data: {…}`) are read too; its last chunk has metrics.
 """
 
 from __future__ import annotations
