@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.theme import Theme
 
@@ -19,9 +20,11 @@ from specview.tui.bindings import BINDINGS
 from specview.tui.layout import layout
 from specview.tui.live_child import LiveChild
 from specview.tui.model.playback import Pace
+from specview.tui.model.snapshot import Snapshot
 from specview.tui.model.view import View
-from specview.tui.navigation import Navigation
+from specview.tui.showing import Showing
 from specview.tui.themes import ANSI_THEME, DEFAULT_THEME, THEMES, textual_theme
+from specview.tui.widgets.ask import AskLine
 from specview.tui.widgets.canvas import Canvas
 from specview.tui.widgets.counters import CountersPane
 from specview.tui.widgets.header import HeaderLine
@@ -36,9 +39,10 @@ from specview.tui.widgets.timeline import TimelinePane
 from specview.tui.widgets.waiting import WaitingPane
 
 CHILD_POLL_SECONDS = 0.2
+MAIN_ACTIONS = {b.action.partition("(")[0] for b in BINDINGS if isinstance(b, Binding)}
 
 
-class SpecviewApp(Navigation):
+class SpecviewApp(Showing):
     """Replays a trace, or follows one that is being written.
 
     Args:
@@ -74,6 +78,7 @@ class SpecviewApp(Navigation):
         self.ended_by_signal = False
         self._log_shown = False
         self._child_code: int | None = None
+        self._resumed = False
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -88,6 +93,7 @@ class SpecviewApp(Navigation):
         yield TimelinePane(id="timeline")
         yield CountersPane(id="counters")
         yield KeysLine(id="keys")
+        yield AskLine(id="ask")
         yield TooSmall(id="small")
 
     def on_mount(self) -> None:
@@ -95,6 +101,7 @@ class SpecviewApp(Navigation):
         self.theme_changed_signal.subscribe(self, self._recolour)
         self.query_one(RoundPane).focus()
         self._arrange()
+        self.load_marks()
         self.feed.start()
         self.sums.start()
         self.feed.ask(self.cursor)
@@ -113,6 +120,34 @@ class SpecviewApp(Navigation):
                     pane.show(view)
                 else:
                     pane.view = view
+
+    def after_snapshot(self, snapshot: Snapshot) -> None:
+        if not self._resumed and snapshot.round is not None:
+            self._resumed = True
+            if self.resume(snapshot):
+                return
+        super().after_snapshot(snapshot)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The main screen's keys rest while another screen is open."""
+        everywhere = ("quit", "next_theme", "picture", "command_palette", "change_theme")
+        if action in MAIN_ACTIONS and action not in everywhere and len(self.screen_stack) > 1:
+            return False
+        if action == "next_pane" and self.query_one(AskLine).display:
+            return False
+        return super().check_action(action, parameters)
+
+    def action_next_pane(self) -> None:
+        """The focus goes to the other pane; where only one fits, it is shown in place of the first."""
+        name = "#output" if isinstance(self.focused, RoundPane) else "#round"
+        pane = self.query_one(name, Pane)
+        if self.view.snapshot.round is not None:
+            self._place(name, True)
+            pane.focus()
+
+    def on_ask_line_closed(self) -> None:
+        if self.focused is None or not isinstance(self.focused, Pane):
+            self.query_one(RoundPane).focus()
 
     def _show_waiting(self, view: View) -> None:
         waiting = view.snapshot.round is None
@@ -190,6 +225,7 @@ class SpecviewApp(Navigation):
         self._arrange()
 
     async def action_quit(self) -> None:
+        self.remember_place()
         if self.child is not None:
             self.child.stop()
         self.exit()

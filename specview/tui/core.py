@@ -62,7 +62,7 @@ class ViewerCore(App[None]):
                 self.sums.ask(snapshot.run.id)
         if self.cursor.at_end or self.cursor.round >= snapshot.round_count:
             self.cursor = snapshot.cursor
-        self.set_view(snapshot=snapshot, totals=totals)
+        self.set_view(snapshot=snapshot, totals=totals, bookmarks=self.bookmarks_of(snapshot))
         self.after_snapshot(snapshot)
 
     def on_totals_ready(self, message: TotalsReady) -> None:
@@ -72,6 +72,10 @@ class ViewerCore(App[None]):
 
     def after_snapshot(self, snapshot: Snapshot) -> None:
         """Called when the view shows a new snapshot."""
+
+    def bookmarks_of(self, snapshot: Snapshot) -> frozenset[int]:
+        """The bookmarked rounds of the snapshot's sequence."""
+        return frozenset()
 
     def set_view(self, **changes: object) -> None:
         """Change parts of the view, and let the panes draw what is different."""

@@ -57,6 +57,15 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def short(value: int) -> str:
+    """At most five cells: 9,999 · 19.5k · 1.2M"""
+    if value < 10_000:
+        return f"{value:,}"
+    if value < 999_950:
+        return f"{value / 1000:.1f}k" if value < 100_000 else f"{value / 1000:.0f}k"
+    return f"{value / 1e6:.1f}M" if value < 100e6 else f"{value / 1e6:.0f}M"
+
+
 def duration(seconds: float) -> str:
     """0.4 s, 12 s, 3 min 20 s"""
     if seconds < 10:

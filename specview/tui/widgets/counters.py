@@ -10,7 +10,7 @@ from specview import metrics
 from specview.metrics import Totals
 from specview.tui.ink import Line, width_of
 from specview.tui.model.view import View
-from specview.tui.numbers import MISSING, count, milliseconds, plain
+from specview.tui.numbers import MISSING, count, milliseconds, plain, short
 from specview.tui.widgets.canvas import Hit
 from specview.tui.widgets.pane import Pane
 
@@ -107,12 +107,12 @@ def _phase_ns(round_: Round | None, name: str) -> int | None:
 
 def _accepted(t: Totals, _: float | None) -> str:
     rate = metrics.draft_acceptance_rate(t)
-    return MISSING if rate is None else f"{100 * rate:.0f} % of {count(t.num_draft_tokens)}"
+    return MISSING if rate is None else f"{100 * rate:.0f} % of {short(t.num_draft_tokens)}"
 
 
 def _judged(t: Totals, _: float | None) -> str:
     rate = metrics.judged_acceptance_rate(t)
-    return MISSING if rate is None else f"{100 * rate:.0f} % of {count(t.num_judged_draft_tokens or 0)}"
+    return MISSING if rate is None else f"{100 * rate:.0f} % of {short(t.num_judged_draft_tokens or 0)}"
 
 
 def _speedup(t: Totals, baseline: float | None) -> str:
@@ -137,8 +137,8 @@ def _with_numbers(tip: str, t: Totals | None) -> str:
 
 _RATES = (
     Rate("tok/s", 7, 5, "tokens_per_second: output tokens ÷ wall seconds of the rounds, prefill apart", _rate),
-    Rate("accepted", 14, 4, "draft_acceptance_rate: accepted ÷ proposed", _accepted),
-    Rate("judged", 14, 0, "judged_acceptance_rate: accepted ÷ judged, an estimate of α", _judged),
+    Rate("accepted", 16, 4, "draft_acceptance_rate: accepted ÷ proposed", _accepted),
+    Rate("judged", 16, 0, "judged_acceptance_rate: accepted ÷ judged, an estimate of α", _judged),
     Rate(
         "tok/round",
         10,

@@ -35,7 +35,7 @@ class KvPane(Pane):
             # What a later phase writes is not known yet, but what the caches held before is.
             pair = lanes(view.snapshot.round, view.phase)
         double = height >= 4
-        numbers = [self._numbers(lane, double) for lane in pair]
+        numbers = [self._numbers(lane, double, width < 96) for lane in pair]
         beside = max((width_of(line) for number in numbers for line in number), default=0)
         slots = max(8, width - _LABEL - beside - 2)
         end = max(lane.end for lane in pair)
@@ -88,7 +88,7 @@ class KvPane(Pane):
         }
         return styles[state]
 
-    def _numbers(self, lane: Lane, double: bool) -> tuple[Line, Line]:
+    def _numbers(self, lane: Lane, double: bool, short: bool) -> tuple[Line, Line]:
         """What happened to a cache: lengths, then slots by state."""
         ink = self.ink
         if lane.before is None:
@@ -96,14 +96,17 @@ class KvPane(Pane):
         after = f" → {count(lane.after)}" if lane.after is not None else ""
         lengths: Line = [(f"{count(lane.before)}{after}", ink.text)]
         parts: Line = []
-        for amount, text, style in (
-            (lane.kept, "kept", ink.accepted),
-            (lane.rejected, "rejected", Style(color=ink.rejected.color)),
-            (lane.off_path, "off-path", ink.muted),
-            (lane.pending if lane.after is not None else 0, "pending", ink.pending),
-        ):
-            if amount:
-                parts += [(" · " if parts else "", ink.faint), (f"{amount} {text}", style)]
+        states: tuple[tuple[int, str, State], ...] = (
+            (lane.kept, "kept", "kept"),
+            (lane.rejected, "rejected", "rejected"),
+            (lane.off_path, "off-path", "off_path"),
+            (lane.pending if lane.after is not None else 0, "pending", "pending"),
+        )
+        for amount, text, state in states:
+            if amount and short:
+                parts += [(" " if parts else "", ink.faint), (f"{amount}{GLYPHS[state]}", self._style(state))]
+            elif amount:
+                parts += [(" · " if parts else "", ink.faint), (f"{amount} {text}", self._style(state))]
         if lane.written and not parts:
             parts = [(f"{lane.written} written", ink.draft)]
         if double:

@@ -99,9 +99,9 @@ class RoundPane(Pane):
 
     def _columns(self, width: int) -> tuple[int, bool, bool]:
         """Width of the token column, whether the ratio fits, whether the verdict is spelled out."""
-        words = width >= 46
+        words = width >= 48
         ratios = width >= 40
-        fixed = 3 + 6 + 7 + (7 if ratios else 0) + 6 + (13 if words else 3)
+        fixed = 3 + 6 + 7 + (7 if ratios else 0) + 6 + (14 if words else 3)
         return max(4, min(28, width - fixed)), ratios, words
 
     def _heads(self, width: int) -> Line:
@@ -136,12 +136,7 @@ class RoundPane(Pane):
         style = ink.origin(fate) if fate else ink.proposed
         judged = fate in ("accepted", "rejected", "cut") or fate is None
         number = ink.text if judged else ink.faint
-        shown = fit(name, token).rstrip(" ")
-        line: Line = [
-            (f"{p.position:>2} ", ink.faint),
-            (shown, style),  # only the token itself is struck, not the blanks behind it
-            (" " * (token - cell_len(shown)), ink.text),
-        ]
+        line: Line = [(f"{p.position:>2} ", ink.faint), *_cell(name, token, style)]
         line.append((prob(p.draft_prob, 6), ink.draft if judged else ink.faint))
         line.append((prob(p.target_prob, 7), ink.target if judged else ink.faint))
         if ratios:
@@ -209,7 +204,7 @@ class RoundPane(Pane):
             head.append((overlap, ink.faint))
         lines = [head]
         for t in order:
-            line: Line = [(fit(names(t), token), self._alternative_style(round_, at, t)), (" ", ink.text)]
+            line: Line = [*_cell(names(t), token, self._alternative_style(round_, at, t)), (" ", ink.text)]
             line += self._bar(p.get(t), half, scale, ink.target)
             if q:
                 line += [(" ", ink.text), *self._bar(q.get(t), half, scale, ink.draft)]
@@ -238,3 +233,9 @@ class RoundPane(Pane):
         hit = self.hit_at(event.x, event.y)
         if hit is not None and hit.name == "position":
             self.post_message(self.PositionPicked(hit.value))
+
+
+def _cell(text: str, width: int, style: Style) -> Line:
+    """A cell of a table whose style covers the text alone: a strike must not run on through the blanks."""
+    shown = fit(text, width).rstrip(" ")
+    return [(shown, style), (" " * (width - cell_len(shown)), Style.null())]
