@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.distill.data import collate
-from engine.distill.head import DraftHead
 from engine.distill.loss import target_probabilities
 from engine.distill.sampler import Sampled
 
@@ -45,10 +44,13 @@ class Agreement:
         )
 
 
-def head_agreement(
-    head: DraftHead, target: Any, scored: Tensor, sequences: Sequence[Sampled], steps: int = 5, batch: int = 8
+def agreement(
+    head: nn.Module, target: Any, scored: Tensor, sequences: Sequence[Sampled], steps: int = 5, batch: int = 8
 ) -> Agreement:
-    """Measure a head (in the target's dtype) at every answer position of `sequences`, `steps` draft steps deep."""
+    """Measure a draft (in the target's dtype) at every answer position of `sequences`, `steps` draft steps deep.
+
+    A plain draft looks the same at every depth, since the prefix here is the target's own answer.
+    """
     embedding: Tensor = target.get_input_embeddings().weight
     output: Tensor = target.get_output_embeddings().weight
     rows = output[scored]
@@ -57,11 +59,12 @@ def head_agreement(
         for start in range(0, len(sequences), batch):
             data = collate(sequences[start : start + batch])
             learned = data.learned
-            states = data.states[..., : head.config.hidden_size][learned]
+            states = data.states[..., : output.shape[1]][learned]
             p = target_probabilities(states, data.log_normalizer[learned], rows)
             best = (states @ output.T).argmax(-1)
             count += len(best)
-            for step, state in enumerate(head(data.before, embedding[data.ids], steps)):
+            states_by_step = head(data.before, embedding[data.ids], steps)
+            for step, state in enumerate(states_by_step * (steps // len(states_by_step))):
                 q = (state[learned] @ rows.T).float().softmax(-1)
                 overlaps[step] += float(torch.minimum(p, q).sum())
                 agreed[step] += int((scored[q.argmax(-1)] == best).sum())

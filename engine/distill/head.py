@@ -27,7 +27,7 @@ class DecoderLayer(nn.Module):
         self.config = config
         width, inner = config.hidden_size, config.intermediate_size
         attention, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        self.split = (attention, kv, kv)
+        self.split = [attention, kv, kv]
         self.input_norm = nn.Parameter(torch.ones(width))
         self.qkv = nn.Parameter(torch.empty(attention + 2 * kv, width))
         self.out = nn.Parameter(torch.empty(width, attention))

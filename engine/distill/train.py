@@ -1,4 +1,4 @@
-"""Step two: fit a head to the target's distribution, unrolled over several draft steps."""
+"""Step two: fit a draft to the target's distribution; a head is unrolled over several draft steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.distill.data import Batch, epochs
@@ -41,7 +41,7 @@ class TrainSettings:
 
 
 def train(
-    head: DraftHead,
+    head: nn.Module,
     target: Any,
     scored: Tensor,
     sequences: Sequence[Sampled],
@@ -49,10 +49,10 @@ def train(
     checkpoint: Path | None,
     report: Callable[[str], None],
     pause: Callable[[], None] = lambda: None,
-) -> DraftHead:
+) -> None:
     """Train `head` (float32 weights) in place; the forward runs in the target's dtype.
 
-    With a `checkpoint` file a killed run goes on where it last saved, with the same batches. Returns the head.
+    With a `checkpoint` file a killed run goes on where it last saved, with the same batches.
     """
     embedding: Tensor = target.get_input_embeddings().weight.detach()
     rows = target.get_output_embeddings().weight.detach()[scored].contiguous()
@@ -60,7 +60,7 @@ def train(
     first = 0
     if checkpoint is not None and checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
-        if saved["settings"] == asdict(settings):
+        if saved["made_with"] == _made_with(settings, sequences):
             head.load_state_dict(saved["head"])
             for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
                 optimizer.load_state_dict(state)
@@ -72,7 +72,7 @@ def train(
         pause()
         factor = _schedule(step, settings)
         phase_in = min(1.0, 2 * step / settings.steps)
-        weights = {name: value.to(embedding.dtype) for name, value in head.named_parameters()}
+        weights = {name: value.to(embedding.dtype) for name, value in head.named_parameters() if value.requires_grad}
         loss, overlaps, learned = unrolled_loss(
             head, weights, batch, embedding, rows, settings, settings.overlap_weight * phase_in
         )
@@ -88,12 +88,11 @@ def train(
             rate = window.seen / (time.monotonic() - started)
             report(f"training: step {step + 1} of {settings.steps}, α {window.take()}, {rate:.0f} tokens/s")
             if checkpoint is not None:
-                _save(checkpoint, head, optimizers, step + 1, settings)
-    return head
+                _save(checkpoint, head, optimizers, step + 1, _made_with(settings, sequences))
 
 
 def unrolled_loss(
-    head: DraftHead,
+    head: nn.Module,
     weights: dict[str, Tensor],
     batch: Batch,
     embedding: Tensor,
@@ -103,7 +102,7 @@ def unrolled_loss(
 ) -> tuple[Tensor, list[float], int]:
     """Mean loss over learned positions and steps, each step's summed overlap, and the number of positions."""
     learned = batch.learned
-    width = head.config.hidden_size
+    width = embedding.shape[1]
     p = target_probabilities(batch.states[..., :width][learned], batch.log_normalizer[learned], rows)
     states = functional_call(head, weights, (batch.before, embedding[batch.ids], settings.unroll))
     total = torch.zeros(())
@@ -115,7 +114,7 @@ def unrolled_loss(
         total = total + settings.decay**step * loss
         overlaps.append(float(overlap))
     count = int(learned.sum())
-    return total / (count * sum(settings.decay**s for s in range(settings.unroll))), overlaps, count
+    return total / (count * sum(settings.decay**s for s in range(len(states)))), overlaps, count
 
 
 class _Window:
@@ -135,9 +134,9 @@ class _Window:
         return text
 
 
-def _optimizers(head: DraftHead, settings: TrainSettings) -> list[torch.optim.Optimizer]:
-    matrices = [p for p in head.parameters() if p.ndim == 2]
-    others = [p for p in head.parameters() if p.ndim != 2]
+def _optimizers(head: nn.Module, settings: TrainSettings) -> list[torch.optim.Optimizer]:
+    matrices = [p for p in head.parameters() if p.ndim == 2 and p.requires_grad]
+    others = [p for p in head.parameters() if p.ndim != 2 and p.requires_grad]
     rate = settings.learning_rate
     found: list[torch.optim.Optimizer]
     if settings.optimizer == "muon":
@@ -161,8 +160,13 @@ def _schedule(step: int, settings: TrainSettings) -> float:
     return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def _made_with(settings: TrainSettings, sequences: Sequence[Sampled]) -> dict[str, Any]:
+    """What a checkpoint must have in common with a run that goes on from it."""
+    return {**asdict(settings), "sequences": len(sequences), "tokens": sum(len(s.ids) for s in sequences)}
+
+
 def _save(
-    path: Path, head: DraftHead, optimizers: Sequence[torch.optim.Optimizer], step: int, settings: TrainSettings
+    path: Path, head: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step: int, made_with: dict[str, Any]
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
@@ -170,7 +174,7 @@ def _save(
         "head": head.state_dict(),
         "optimizers": [o.state_dict() for o in optimizers],
         "step": step,
-        "settings": asdict(settings),
+        "made_with": made_with,
     }
     torch.save(state, partial)
     partial.replace(path)
