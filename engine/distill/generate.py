@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,28 +102,33 @@ def generate(
         report("held-out prompts: answering")
         _answer(model, tokenizer, path, held_out, 0.25, settings, seed=10_000_019 + settings.seed, pause=pause)
     batches = _batches(_prompt_ids(model, tokenizer, folder, settings, report, pause), settings)
-    done, started, fresh = 0, time.monotonic(), 0
-    for index, batch in enumerate(batches):
-        if done >= settings.tokens:
-            break
+
+    def shard(index: int) -> int:
+        """The number of answer tokens in shard `index`, which is made when it is not there yet."""
         path = folder / "train" / f"{index:05d}.safetensors"
         count_path = path.with_suffix(".count")
-        if not path.exists():
-            written = _answer(
-                model,
-                tokenizer,
-                path,
-                batch,
-                settings.greedy_share,
-                settings,
-                seed=settings.seed * 1_000_003 + index,
-                pause=pause,
+        if not path.exists() or not count_path.exists():
+            seed = settings.seed * 1_000_003 + index
+            count = _answer(
+                model, tokenizer, path, batches[index], settings.greedy_share, settings, seed=seed, pause=pause
             )
-            count_path.write_text(str(written))
-            fresh += written
-        done += int(count_path.read_text())
-        rate = fresh / (time.monotonic() - started)
-        report(f"answers: {done:,} of {settings.tokens:,} tokens, {rate:.0f} tokens/s")
+            count_path.write_text(str(count))
+        return int(count_path.read_text())
+
+    # One batch a thread, each computing on one core: cores that other programs share then never wait for one another.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    done, started, waiting = 0, time.monotonic(), list(range(len(batches)))
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            running = deque(pool.submit(shard, waiting.pop(0)) for _ in range(min(threads, len(waiting))))
+            while running:
+                done += running.popleft().result()
+                report(f"answers: {done:,} of {settings.tokens:,} tokens, {done / (time.monotonic() - started):.0f}/s")
+                if done < settings.tokens and waiting:
+                    running.append(pool.submit(shard, waiting.pop(0)))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _prompt_ids(
@@ -140,7 +147,8 @@ def _prompt_ids(
             report,
             pause,
         )
-        texts = training_prompts(settings.prompts - len(invented), settings.seed) + invented
+        fresh = [prompt for prompt in invented if prompt not in HELD_OUT]
+        texts = training_prompts(settings.prompts - len(fresh), settings.seed) + fresh
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(texts), encoding="utf-8")
     return [chat_ids(tokenizer, text) for text in texts]
