@@ -10,7 +10,7 @@ import argparse
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.round import (
@@ -157,9 +157,12 @@ def prompt(index: int = 0) -> Sequence:
     return Sequence(index, "Why is the sky blue? 天空为什么是蓝色的？", tuple(range(5, 17)), 31_000_000, 9_000_000, 1)
 
 
-def rounds(count: int, *, seed: int = 1, gamma: int = 4, pool: int = 2000, prompt_tokens: int = 12) -> Iterator[Round]:
+def rounds(
+    count: int, *, seed: int = 1, gamma: int = 4, pool: int | None = None, prompt_tokens: int = 12
+) -> Iterator[Round]:
     """`count` rounds of one sequence that obey every clause of the contract."""
     rng = random.Random(seed)
+    pool = pool or min(2000, max(200, count))
     pools = Pools(rng, gamma, pool)
     pick, between = rng.random, rng.uniform
     committed, clock, draft_kv = prompt_tokens, 50_000_000, prompt_tokens - 1
@@ -203,6 +206,26 @@ def rounds(count: int, *, seed: int = 1, gamma: int = 4, pool: int = 2000, promp
             PhaseTimes(clock, propose, score, accept, rollback, record, wall),
         )  # fmt: skip
         committed, clock = after, clock + wall
+
+
+def greedy(r: Round) -> Round:
+    """The same round as greedy decoding would have recorded it: no u, rank 1 where accepted, argmax everywhere."""
+    positions = []
+    for p in r.positions:
+        if p.candidate is None:
+            positions.append(p)
+            continue
+        wins = p.fate in ("accepted", "cut")
+        best = p.candidate if wins else r.correction_token if p.fate == "rejected" else 3
+        assert best is not None
+        others = () if wins else ((p.candidate, 0.125),)
+        positions.append(
+            replace(
+                p, u=None, rank=1 if wins else 2, draft_prob=0.75, draft_top=((p.candidate, 0.75),),
+                target_prob=0.625 if wins else 0.125, target_top=((best, 0.625), *others),
+            )
+        )  # fmt: skip
+    return replace(r, positions=tuple(positions))
 
 
 def write(path: Path, count: int, *, seed: int = 1, gamma: int = 4, sequences: int = 1, force: bool = False) -> None:
