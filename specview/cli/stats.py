@@ -45,6 +45,26 @@ def command(trace: Path, run_id: int | None, as_json: bool) -> int:
     return 0
 
 
+def print_summary(trace: Path) -> None:
+    """Print the summary of every run of a trace: what `live` and `replay` do where there is no terminal.
+
+    Raises:
+        TraceError: the trace cannot be read, or holds no run.
+    """
+    from specview.errors import TraceError
+    from specview.summary import summarize
+    from specview.trace.reader import TraceReader
+
+    with TraceReader(trace) as reader:
+        runs = reader.runs()
+        if not runs:
+            raise TraceError(f"{trace} holds no run.")
+        for number, run in enumerate(runs):
+            if number:
+                click.echo()
+            show(summarize(reader, run))
+
+
 def show(summary: Summary) -> None:
     """Print a summary for people on stdout."""
     from rich.text import Text
