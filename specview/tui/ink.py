@@ -35,6 +35,38 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - size) + text if right else text + " " * (width - size)
 
 
+_OVER: dict[tuple[int, int], tuple[Style, Style, Style]] = {}
+_MOST = 8192
+
+
+def over(base: Style, style: Style) -> Style:
+    """`style` on top of `base`, the same object each time: rich compares and hashes styles slowly, identity is free."""
+    key = (id(base), id(style))
+    found = _OVER.get(key)
+    if found is None:
+        if len(_OVER) >= _MOST:
+            _OVER.clear()
+        # Holding on to both keeps their ids theirs.
+        found = _OVER[key] = (base + style, base, style)
+    return found[0]
+
+
+def merged(line: Iterable[Ink]) -> Line:
+    """Neighbours of the very same style become one piece."""
+    out: Line = []
+    last: Style | None = None
+    texts: list[str] = []
+    for text, style in line:
+        if style is not last:
+            if last is not None:
+                out.append(("".join(texts), last))
+            texts, last = [], style
+        texts.append(text)
+    if last is not None:
+        out.append(("".join(texts), last))
+    return out
+
+
 def strip(line: Iterable[Ink], width: int, base: Style) -> Strip:
     """A strip of exactly `width` cells on the `base` style: cropped, or padded with blanks."""
     segments: list[Segment] = []
@@ -46,7 +78,7 @@ def strip(line: Iterable[Ink], width: int, base: Style) -> Strip:
         if size > left:
             text, size = set_cell_size(text, left), left
         if text:
-            segments.append(Segment(text, base + style))
+            segments.append(Segment(text, over(base, style)))
         left -= size
     if left > 0:
         segments.append(Segment(" " * left, base))

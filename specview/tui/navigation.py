@@ -86,7 +86,7 @@ class Navigation(ViewerCore):
         now = time.monotonic()
         # Waits are added to when the round was due, not to when it was drawn: drawing time must not slow the pace.
         self._due = max(self._due + move.wait, now)
-        self._timer = self.set_timer(self._due - now, lambda: self._tick(move.rounds))
+        self._timer = self.set_timer(max(0.001, self._due - now), lambda: self._tick(move.rounds))
 
     def _tick(self, rounds: int) -> None:
         self._timer = None

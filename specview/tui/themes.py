@@ -152,6 +152,8 @@ class Palette:
     proposed: Style
     """A candidate that nothing is known about yet."""
     pending: Style
+    refused: Style
+    """The colour of a rejection without its strike, for verdicts, slots and columns."""
     key: Style
     badge: Style
     warning: Style
@@ -198,6 +200,7 @@ def palette(name: str) -> Palette:
         draft=ink(colours.draft),
         proposed=ink(colours.draft, underline=True),
         pending=ink(colours.correction),
+        refused=ink(colours.rejected),
         key=ink(colours.accent),
         badge=Style(color=Color.parse(colours.background), bgcolor=colours.accepted, bold=True)
         if not colours.ansi

@@ -22,11 +22,12 @@ class OutputText:
     """Lays out what the cursor has seen. Tokens before the round keep their places while the cursor moves."""
 
     def __init__(self) -> None:
-        self._key: tuple[object, ...] = ()
+        self.key: tuple[object, ...] = ()
+        """Changes when the lines are laid out anew, with another width or from another place."""
         self._flow = Flow(1)
         self._checkpoints: list[tuple[int, FlowState]] = []
         self.first_line_of_round = 0
-        """Index of the line where the cursor's round begins."""
+        """Index of the first line that the cursor's round can touch; the lines before it are settled."""
 
     def lines(self, snapshot: Snapshot, width: int, phase: Phase) -> Lines:
         """The lines up to the end of the cursor's round; runs of tokens that are not committed have negative owners."""
@@ -34,8 +35,9 @@ class OutputText:
         end = round_.committed_before if round_ is not None else snapshot.window.end
         self._catch_up(snapshot, width, end)
         state = self._flow.mark()
-        self._rest(snapshot, end)
+        # The unfinished word on the last line may still move to the next one, and takes the line with it.
         self.first_line_of_round = len(self._flow.lines) - 1
+        self._rest(snapshot, end)
         if round_ is not None:
             _lay_out_round(self._flow, round_, snapshot.names, phase)
         # The last line may still change, the lines before it never do: only the last one needs a copy of its own.
@@ -48,8 +50,8 @@ class OutputText:
         sequence = snapshot.sequence
         window = snapshot.window
         key = (snapshot.run and snapshot.run.id, sequence and sequence.id, window.start, width)
-        if key != self._key:
-            self._key = key
+        if key != self.key:
+            self.key = key
             self._flow = Flow(width)
             self._checkpoints = [(window.start, self._flow.mark())]
         done = self._checkpoints[-1][0]

@@ -111,7 +111,7 @@ class StatisticsPane(ScrollCanvas):
         size = max(len(count(n)) for n in histogram[:17]) + 7
         for k, n in enumerate(histogram[:17]):
             text = f"{count(n)}  {100 * n / t.num_rounds:3.0f} %".rjust(size)
-            style = ink.accepted if k else Style(color=ink.rejected.color)
+            style = ink.accepted if k else ink.refused
             lines.append(bar_row(f"{k:>3}", n / most, width, text, ink.muted, style, label_width=3))
         return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.style import Style
@@ -41,6 +42,7 @@ class Canvas(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._strips: list[Strip] = []
+        self._lines: Sequence[Line | Strip] = ()
         self._palette: Palette | None = None
         self.hits: list[Hit] = []
 
@@ -55,8 +57,10 @@ class Canvas(Widget):
     def base(self) -> Style:
         return self.ink.base
 
-    def draw(self, width: int, height: int) -> list[Line]:
-        """At most `height` lines of at most `width` cells; the rest is filled with blanks. May set `hits`."""
+    def draw(self, width: int, height: int) -> Sequence[Line | Strip]:
+        """At most `height` lines of at most `width` cells, or strips of just so many; the rest is filled with blanks.
+
+        May set `hits`."""
         raise NotImplementedError
 
     def _strips_now(self) -> list[Strip]:
@@ -64,7 +68,16 @@ class Canvas(Widget):
         if not width or not height:
             return []
         lines = self.draw(width, height)[:height]
-        strips = [strip(line, width, self.base) for line in lines]
+        old = self._lines if self._strips and self._strips[0].cell_length == width else ()
+        strips: list[Strip] = []
+        for y, line in enumerate(lines):
+            if isinstance(line, Strip):
+                strips.append(line)
+            elif y < len(old) and y < len(self._strips) and line == old[y]:
+                strips.append(self._strips[y])  # comparing is cheaper than making a strip
+            else:
+                strips.append(strip(line, width, self.base))
+        self._lines = lines
         strips += [Strip.blank(width, self.base)] * (height - len(strips))
         return strips
 

@@ -80,7 +80,7 @@ class KvPane(Pane):
         styles: dict[State, Style] = {
             "committed": ink.faint,
             "kept": ink.accepted,
-            "rejected": Style(color=ink.rejected.color),
+            "rejected": ink.refused,
             "off_path": ink.faint,
             "pending": ink.pending,
             "written": ink.draft,

@@ -8,14 +8,15 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.strip import Strip
 
-from specview.tui.ink import Line
-from specview.tui.model.flow import Lines
+from specview.tui.ink import Ink, Line, merged, over, strip
+from specview.tui.model.flow import Lines, Run
 from specview.tui.model.output import OutputText
 from specview.tui.model.view import View
 from specview.tui.numbers import count
 from specview.tui.widgets.canvas import Hit
-from specview.tui.widgets.pane import Pane, on
+from specview.tui.widgets.pane import Pane
 
 _TIPS = {
     "prompt": "prompt",
@@ -55,6 +56,9 @@ class OutputPane(Pane):
         self._back = 0  # lines scrolled up from where the round is
         self._most = 0
         self._place: tuple[object, ...] = ()
+        self._shown: Lines = []
+        self._kept: dict[int, Strip] = {}
+        self._kept_for: tuple[object, ...] = ()
 
     def show(self, view: View) -> None:
         cursor = view.snapshot.cursor
@@ -63,37 +67,44 @@ class OutputPane(Pane):
             self._place, self._back = place, 0
         super().show(view)
 
-    def draw_view(self, view: View, width: int, height: int) -> list[Line]:
+    def draw_view(self, view: View, width: int, height: int) -> list[Line | Strip]:
         snapshot = view.snapshot
         right = [(f"{count(snapshot.window.end)} tokens", self.ink.faint)] if snapshot.sequence is not None else []
-        out = [self.title("Output", right, width)]
+        out: list[Line | Strip] = [self.title("Output", right, width)]
         room = height - 1
-        inner = max(1, width - 1)
+        self._shown = []
         if room <= 0 or snapshot.sequence is None:
             return out
-        lines = self._text.lines(snapshot, inner, view.phase)
+        lines = self._text.lines(snapshot, max(1, width - 1), view.phase)
         self._most = max(0, len(lines) - room)
         self._back = max(0, min(self._back, self._most))
         top = self._most - self._back
-        return out + self._inked(lines[top : top + room], view)
+        self._shown = lines[top : top + room]
+        return out + self._inked(top, view, width)
 
-    def _inked(self, lines: Lines, view: View) -> list[Line]:
+    def _inked(self, top: int, view: View, width: int) -> list[Line | Strip]:
+        """Lines that only hold committed tokens never change, so their strips are kept."""
         round_ = view.snapshot.round
         start = round_.committed_before if round_ is not None else 1 << 62
-        out: list[Line] = []
-        for y, runs in enumerate(lines, start=1):
-            line: Line = []
-            x = 0
-            for run in runs:
-                inside = run.owner >= start or run.owner < 0
-                style = self._style(run.style)
-                line.append(on(self.ink.raised, (run.text, style)) if inside else (run.text, style))
-                if run.style != "box" and run.width:
-                    tip = _TIPS.get(run.style, "")
-                    self.hits.append(Hit(y, x, run.width, "token", run.owner, tip))
-                x += run.width
-            out.append(line)
+        settled = self._text.first_line_of_round
+        key = (self._text.key, width, self.app.theme)
+        if key != self._kept_for:
+            self._kept, self._kept_for = {}, key
+        out: list[Line | Strip] = []
+        for index, runs in enumerate(self._shown, start=top):
+            kept = self._kept.get(index) if index < settled else None
+            if kept is None:
+                line = merged(self._ink_of(run, start) for run in runs)
+                kept = strip(line, width, self.base)
+                if index < settled:
+                    self._kept[index] = kept
+            out.append(kept)
         return out
+
+    def _ink_of(self, run: Run, start: int) -> Ink:
+        style = self._style(run.style)
+        inside = run.owner >= start or run.owner < 0
+        return run.text, over(style, self.ink.raised) if inside else style
 
     def _style(self, name: str) -> Style:
         ink = self.ink
@@ -104,6 +115,18 @@ class OutputPane(Pane):
         if name == "special":
             return ink.faint
         return ink.origin(name)
+
+    def hit_at(self, x: int, y: int) -> Hit | None:
+        """The token under the mouse, found when it is asked for: there are many, and most are never pointed at."""
+        if not 1 <= y <= len(self._shown):
+            return None
+        left = 0
+        for run in self._shown[y - 1]:
+            if left <= x < left + run.width:
+                tip = _TIPS.get(run.style, "")
+                return Hit(y, left, run.width, "token", run.owner, tip) if run.style != "box" else None
+            left += run.width
+        return None
 
     def action_scroll_text(self, by: int) -> None:
         self._back = max(0, min(self._back - by, self._most))

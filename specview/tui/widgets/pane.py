@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from rich.style import Style
+from collections.abc import Sequence
 
-from specview.tui.ink import Ink, Line, spread
+from rich.style import Style
+from textual.strip import Strip
+
+from specview.tui.ink import Ink, Line, over, spread
 from specview.tui.model.view import View
 from specview.tui.widgets.canvas import Canvas
 
@@ -23,11 +26,11 @@ class Pane(Canvas):
         self.view = view
         self.redraw()
 
-    def draw(self, width: int, height: int) -> list[Line]:
+    def draw(self, width: int, height: int) -> Sequence[Line | Strip]:
         self.hits = []
         return self.draw_view(self.view, width, height) if self.view is not None else []
 
-    def draw_view(self, view: View, width: int, height: int) -> list[Line]:
+    def draw_view(self, view: View, width: int, height: int) -> Sequence[Line | Strip]:
         raise NotImplementedError
 
     def title(self, left: str, right: Line, width: int) -> Line:
@@ -44,4 +47,4 @@ class Pane(Canvas):
 
 def on(raised: Style, ink: Ink) -> Ink:
     """The same ink on a raised background."""
-    return ink[0], ink[1] + raised
+    return ink[0], over(ink[1], raised)

@@ -35,6 +35,9 @@ _TIPS = {
 }
 
 
+_BLANK = Style.null()
+
+
 class RoundPane(Pane):
     """`j`/`k` or a click select a position, whose alternatives are shown."""
 
@@ -143,7 +146,7 @@ class RoundPane(Pane):
             line.append((ratio(p.target_prob, p.draft_prob, 7), number))
         line.append((prob(p.u, 6), number))
         if fate is not None:
-            plain = Style(color=style.color, bold=style.bold)
+            plain = {"rejected": ink.refused, "discarded": ink.faint, "cut": ink.faint}.get(fate, style)
             line.append((f"  {GLYPHS[fate]}" + (f" {fate}" if words else ""), plain))
         return self._row(view, p.position, line, width)
 
@@ -238,4 +241,4 @@ class RoundPane(Pane):
 def _cell(text: str, width: int, style: Style) -> Line:
     """A cell of a table whose style covers the text alone: a strike must not run on through the blanks."""
     shown = fit(text, width).rstrip(" ")
-    return [(shown, style), (" " * (width - cell_len(shown)), Style.null())]
+    return [(shown, style), (" " * (width - cell_len(shown)), _BLANK)]

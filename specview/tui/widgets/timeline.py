@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from rich.style import Style
 from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from specview.tui.ink import LEVELS, Line
+from specview.tui.ink import LEVELS, Line, merged, over
 from specview.tui.model.snapshot import Mark, Snapshot
 from specview.tui.model.view import View
 from specview.tui.numbers import count
@@ -59,24 +58,22 @@ class TimelinePane(Pane):
 
     def _bars(self, view: View, marks: list[Mark | None], row: int, bars: int, fullest: int) -> Line:
         """One row of all columns; row 0 is the top."""
-        line: Line = []
+        ink = self.ink
+        styles = {name: ink.origin(name) for name in ("correction", "bonus", "target")} | {"cut": ink.muted}
         cursor = view.snapshot.cursor.round - self._start
+        below = (bars - 1 - row) * 8
+        scale = bars * 8 / fullest
+        line: Line = []
         for x, mark in enumerate(marks):
-            level = 0 if mark is None else max(1, round(mark.accepted / fullest * bars * 8))
-            part = max(0, min(8, level - (bars - 1 - row) * 8))
-            text = LEVELS[part]
-            style = self._style(mark)
+            if mark is None:
+                line.append((" ", ink.faint))
+                continue
+            style = ink.refused if mark.accepted == 0 and mark.outcome == "correction" else styles[mark.outcome]
+            level = max(1, round(mark.accepted * scale)) - below
             if x == cursor:
-                style = style + self.ink.raised
-            line.append((text, style))
-        return _merged(line)
-
-    def _style(self, mark: Mark | None) -> Style:
-        if mark is None:
-            return self.ink.faint
-        if mark.accepted == 0 and mark.outcome == "correction":
-            return Style(color=self.ink.rejected.color)
-        return self.ink.muted if mark.outcome == "cut" else self.ink.origin(mark.outcome)
+                style = over(style, ink.raised)
+            line.append((LEVELS[max(0, min(8, level))], style))
+        return merged(line)
 
     def _ruler(self, view: View, width: int) -> Line:
         """The outcome under the cursor, and the window's place in the whole sequence."""
@@ -99,7 +96,7 @@ class TimelinePane(Pane):
         if cursor < width - len(label) - 1:
             for offset, char in enumerate(label):
                 line[width - len(label) + offset], styles[width - len(label) + offset] = char, self.ink.faint
-        return _merged(list(zip(line, styles, strict=True)))
+        return merged(list(zip(line, styles, strict=True)))
 
     def _round_at(self, x: int) -> int | None:
         if self.view is None or self.view.snapshot.round_count == 0:
@@ -150,14 +147,3 @@ class TimelinePane(Pane):
         self.tooltip = Content(
             f"round {count(self._start + x + 1)} · {mark.accepted} of {mark.proposed} accepted · {mark.outcome}"
         )
-
-
-def _merged(line: Line) -> Line:
-    """Neighbours of one style become one piece."""
-    out: Line = []
-    for text, style in line:
-        if out and out[-1][1] == style:
-            out[-1] = (out[-1][0] + text, style)
-        else:
-            out.append((text, style))
-    return out
