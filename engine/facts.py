@@ -98,7 +98,8 @@ def measure(
     ]
     if proposal.scores is not None:
         parts += _shape_of(proposal.scores, proposal.q, top)
-    return torch.cat([part.reshape(-1).to(torch.float32) for part in parts])
+    # cat promotes ids and flags to float32 by itself, without a kernel each.
+    return torch.cat([part.reshape(-1) for part in parts])
 
 
 def _rank(scores: Tensor, column: Tensor) -> Tensor:
