@@ -15,6 +15,8 @@ from torch import Tensor
 from engine.distill.head import DraftHead
 from engine.distill.head_cache import HeadConfig
 
+HEAD_FILE = "head.json"
+
 
 def config_for(target: Any, scored_tokens: int, layers: int, taps: tuple[int, ...] = ()) -> HeadConfig:
     """Shapes taken from a Llama-like target's config."""
@@ -58,12 +60,12 @@ def save_head(folder: Path, head: DraftHead, scored: Tensor, notes: dict[str, An
     save_file(tensors, partial)
     partial.replace(folder / "head.safetensors")
     text = json.dumps({"kind": "feature-head", **asdict(head.config), "notes": notes}, indent=2)
-    (folder / "head.json").write_text(text + "\n", encoding="utf-8")
+    (folder / HEAD_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def load_head(folder: Path, dtype: torch.dtype = torch.bfloat16) -> tuple[DraftHead, Tensor]:
     """The head and its id map (scored_tokens,), as `save_head` wrote them."""
-    raw = json.loads((folder / "head.json").read_text(encoding="utf-8"))
+    raw = json.loads((folder / HEAD_FILE).read_text(encoding="utf-8"))
     raw = {name: value for name, value in raw.items() if name not in ("kind", "notes")}
     config = HeadConfig(**{**raw, "taps": tuple(raw["taps"])})
     with torch.device("meta"):

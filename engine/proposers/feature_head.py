@@ -6,17 +6,48 @@ it needs is the target's final hidden state at every committed position but the 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
 from engine.distill.head import DraftHead
 from engine.distill.head_cache import HeadCache
+from engine.distill.head_folder import HEAD_FILE, load_head
+from engine.errors import PairError
 from engine.model import Model
 from engine.proposers import Committed, Proposal
 from engine.round import Sampling
 from engine.sampling import draw, scores
 from engine.vocab_map import VocabMap
+
+
+def find_head(name: str) -> Path | None:
+    """The folder that `name` stands for when it holds a head rather than a model of its own."""
+    folder = Path(name)
+    return folder if (folder / HEAD_FILE).is_file() else None
+
+
+def load_feature_head(folder: Path, target: Model, sampling: Sampling, min_prob: float = 0.0) -> FeatureHead:
+    """The head of a folder, ready to draft for `target`, in the target's dtype.
+
+    Raises:
+        PairError: the folder is damaged, or its head was made for a target of another shape.
+    """
+    try:
+        head, scored = load_head(folder, target.dtype)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise PairError(f"The draft head in {folder} cannot be read ({error}); make it again.") from error
+    config = head.config
+    width = int(target.module.get_output_embeddings().weight.shape[1])
+    if (config.hidden_size, config.vocab_size) != (width, target.vocab_size) or config.taps:
+        raise PairError(
+            f"The draft head in {folder} was made for a target of width {config.hidden_size} with "
+            f"{config.vocab_size} tokens, but {target.name} has width {width} and {target.vocab_size}."
+        )
+    return FeatureHead(head, scored, target, sampling, min_prob)
 
 
 class FeatureHead:
@@ -50,6 +81,7 @@ class FeatureHead:
         self._known = 0
         self._firm = 0
 
+    @torch.inference_mode()
     def begin(self, ids: Tensor, capacity: int) -> None:
         """Start a sequence; the prompt is taken in as `observe` brings its states."""
         self.calls = 0
@@ -60,6 +92,7 @@ class FeatureHead:
         for cache in self._caches:
             cache.crop(0)
 
+    @torch.inference_mode()
     def observe(self, hidden: Tensor) -> None:
         count = hidden.shape[0]
         self._states[self._known + 1 : self._known + 1 + count] = hidden
