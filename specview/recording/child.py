@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from queue import SimpleQueue
 
 from specview.recording.prompts import to_json_line
 from specview.recording.settings import Prompt
@@ -42,6 +43,8 @@ class RecordingChild:
         self._stopped = False
         self._reader = threading.Thread(target=self._read_stderr, name="child-stderr", daemon=True)
         self._reader.start()
+        self._prompts: SimpleQueue[Prompt] = SimpleQueue()
+        threading.Thread(target=self._feed_stdin, name="child-stdin", daemon=True).start()
 
     @property
     def last_line(self) -> str:
@@ -70,15 +73,7 @@ class RecordingChild:
 
     def send(self, prompt: Prompt) -> None:
         """Decode this prompt next."""
-        stdin = self._process.stdin
-        if stdin is None or stdin.closed or self._stopped:
-            return
-        try:
-            stdin.write(to_json_line(prompt).encode())
-            stdin.flush()
-        except BrokenPipeError:
-            # It ended a moment ago; `poll` and the log say so.
-            return
+        self._prompts.put(prompt)
 
     def stop(self) -> None:
         """Ask the child to end: it finishes the round it is in, and closes its trace."""
@@ -98,6 +93,16 @@ class RecordingChild:
             self._process.wait()
         self._reader.join(timeout=1)
         return self._process.returncode
+
+    def _feed_stdin(self) -> None:
+        """Write the prompts in order; the pipe is small, so a thread waits for the child to read them."""
+        assert self._process.stdin is not None
+        try:
+            while True:
+                self._process.stdin.write(to_json_line(self._prompts.get()).encode())
+                self._process.stdin.flush()
+        except BrokenPipeError:
+            return  # the child has ended; `poll` and the log say why
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None
