@@ -59,6 +59,8 @@ class Recorder:
     def __init__(self, info: RunInfo, words: identity.Words, claim: files.Claim, switch: Switch) -> None:
         self.updated_ns = 0
         """When the engine had processed its last step."""
+        self.scheduled_ns: dict[int, int] = {}
+        """id of a step's schedule, while the step is under way → when scheduling it began."""
         self._info = info
         self._words = words
         self._claim = claim
@@ -117,11 +119,14 @@ class Recorder:
             pass
 
     def _finish(self) -> None:
+        cut_off = {id(request.run) for request in self._open.values()}
         for name in list(self._open):
             self._end(name, "interrupted")
-        for run in self._runs:
-            self._writer.set_status("finished", run=run.id)
-        self._writer.close("finished")
+        *others, last = self._runs
+        for run in others:
+            self._writer.set_status("interrupted" if id(run) in cut_off else "finished", run=run.id)
+        # The writer gives its final status to the run begun last.
+        self._writer.close("interrupted" if id(last) in cut_off else "finished")
         self._claim.release()
 
     def _record(self, step: Step) -> None:

@@ -17,8 +17,6 @@ from specview.vllm_plugin.settings import Settings
 from specview.vllm_plugin.steps import Begin, RequestStep, Step
 from specview.vllm_plugin.worker import ATTRIBUTE
 
-_SCHEDULED_NS = "_specview_scheduled_ns"
-
 
 @dataclass(frozen=True, slots=True)
 class _Before:
@@ -53,9 +51,10 @@ def wrap_scheduler(module: ModuleType, switch: Switch, settings: Settings) -> No
         def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
             begin = time.perf_counter_ns()
             output = original(self, *args, **kwargs)
-            if recorder_of(self) is not None:
-                with switch.guard("timing a step"):
-                    setattr(output, _SCHEDULED_NS, begin)
+            recorder = recorder_of(self)
+            if recorder is not None:
+                # Not on the output itself: that travels to the workers.
+                recorder.scheduled_ns[id(output)] = begin
             return output
 
         return wrapper
@@ -161,7 +160,7 @@ def _step(
                 begin=_begin(request, was) if recorder.first_time(name) else None,
             )
         )
-    begun = max(getattr(scheduled, _SCHEDULED_NS, arrived), recorder.updated_ns)
+    begun = max(recorder.scheduled_ns.pop(id(scheduled), arrived), recorder.updated_ns)
     return Step(capture, tuple(requests), start_ns=begun, wall_ns=arrived - begun)
 
 
