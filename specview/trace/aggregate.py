@@ -30,14 +30,15 @@ def totals(
     groups = connection.execute(
         f"SELECT proposed, judged, accepted, count(*) FROM rounds {where} GROUP BY proposed, judged, accepted", value
     ).fetchall()
-    sums_at, counts_at = _overlap(connection, run_id, sequence_id) if overlap else ((), ())
+    proposed_at = _at_least(_counted(groups, 0))
+    sums_at, counts_at = _overlap(connection, where, value, len(proposed_at)) if overlap else ((), ())
     return Totals(
         rounds,
         proposed or 0,
         None if judged_known < rounds else judged or 0,
         accepted or 0,
         output or 0,
-        _at_least(_counted(groups, 0)),
+        proposed_at,
         _at_least(_counted(groups, 1)),
         _at_least(_counted(groups, 2)),
         sums_at,
@@ -77,11 +78,9 @@ def _at_least(counts: Counter[int]) -> tuple[int, ...]:
 
 
 def _overlap(
-    connection: sqlite3.Connection, run_id: int, sequence_id: int | None
+    connection: sqlite3.Connection, where: str, value: tuple[int, ...], widest: int
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Per position: the sum of the overlaps that are numbers, and how many there are. One scan, no sorting."""
-    where, value = scope(connection, run_id, sequence_id)
-    widest = min(WIDEST, connection.execute(f"SELECT max(proposed) FROM rounds {where}", value).fetchone()[0] or 0)
     rounds = f"WHERE round_id IN (SELECT id FROM rounds {where})" if where else ""
     sums: list[float] = []
     counts: list[int] = []

@@ -181,6 +181,13 @@ def cost(row: tuple[Any, ...]) -> Cost:
     return Cost(*row)
 
 
+def durations(row: tuple[Any, ...]) -> tuple[int | None, int | None, int | None]:
+    """(target_prefill_ns, draft_prefill_ns, round_ns)."""
+    columns = ("target_prefill_ns", "draft_prefill_ns", "round_ns")
+    _validate("sequences", columns, (_int, _int, _int), row)
+    return row[0], row[1], row[2]
+
+
 def vocab_entry(row: tuple[Any, ...]) -> VocabEntry:
     """(token, bytes, special)."""
     token_id, data, special = row

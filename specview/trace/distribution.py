@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from specview.metrics import nearest_rank
+from specview.trace import decode
 from specview.trace.aggregate import scope
 
 SHARES = (0.5, 0.95)
@@ -62,6 +63,8 @@ def _spread(
         exact: Counter[int] = Counter()
         for rows in _batches(connection.execute(f"SELECT {column} FROM rounds {where} {condition}", value)):
             exact.update(v for (v,) in rows)
+        if sum(exact.values()) != bins[wanted]:
+            raise decode.DamagedValueError(f"rounds.{column} holds what is no whole number")
         found.append(_at(exact, rank - below))
     return Spread(mean, found[0], found[1], total)
 

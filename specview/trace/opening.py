@@ -18,12 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specview.errors import TraceError
+from specview.text import showable
 from specview.trace import schema
 
 MAGIC = b"SQLite format 3\x00"
 BUSY_SECONDS = 5.0
 LONGEST_VALUE = 50_000_000
 """Bytes of the longest text or blob that is read; SQLite's own limit would let a damaged file ask for a gigabyte."""
+LONGEST_REASON = 200
+READING_ERRORS = (sqlite3.Error, UnicodeDecodeError, OverflowError)
+"""What sqlite3 raises over a damaged file: its error messages and texts need not be UTF-8."""
 COPY_LIMIT = 2_000_000_000
 
 
@@ -73,13 +77,16 @@ def release(identity: tuple[int, int]) -> None:
 def unreadable(path: Path, error: Exception) -> TraceError:
     """One sentence about why a trace cannot be read."""
     code = getattr(error, "sqlite_errorname", "")
+    said = showable(str(error), limit=LONGEST_REASON)  # SQLite quotes what it stumbles over
     if code.startswith("SQLITE_NOTADB"):
         return TraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
-    if code.startswith(("SQLITE_CORRUPT", "SQLITE_TOOBIG")) or "malformed" in str(error):
-        return TraceError(f"{path} is damaged ({error}); `sqlite3 {path.name} .recover` may save what is left of it.")
+    if isinstance(error, UnicodeDecodeError):
+        said = "text that is no UTF-8"
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_TOOBIG")) or "malformed" in said or "UTF-8" in said:
+        return TraceError(f"{path} is damaged ({said}); `sqlite3 {path.name} .recover` may save what is left of it.")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return TraceError(f"Another program keeps {path} locked; close it and try again.")
-    return TraceError(f"{path} cannot be read ({error}); check that the file is whole and that you may read it.")
+    return TraceError(f"{path} cannot be read ({said}); check that the file is whole and that you may read it.")
 
 
 def open_read_only(path: Path) -> Opened:
@@ -104,7 +111,7 @@ def open_read_only(path: Path) -> Opened:
             opened.close()
             opened = _open_copy(path)
             _require_trace(path, opened.connection)
-    except sqlite3.Error as error:
+    except READING_ERRORS as error:
         opened.close()
         raise unreadable(path, error) from error
     except BaseException:
@@ -169,6 +176,9 @@ def _require_trace(path: Path, connection: sqlite3.Connection) -> None:
     for table in schema.TABLES:
         if kinds.get(table) != "table":
             raise TraceError(f"{path} is damaged: it has no table {table}.")
+        columns = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+        if missing := schema.columns_of(table) - columns:
+            raise TraceError(f"{path} is damaged: its table {table} has no column {min(missing)}.")
 
 
 def _needs_recovery(error: sqlite3.OperationalError) -> bool:

@@ -161,10 +161,13 @@ class TraceReader:
     def first_rounds(self, run_id: int) -> Iterator[tuple[int | None, int | None, int | None]]:
         """Per sequence: target prefill ns, draft prefill ns, ns of its first round."""
         with self.reading():
-            yield from self.connection.execute(
-                "SELECT s.target_prefill_ns, s.draft_prefill_ns, r.round_ns FROM sequences s"
-                " JOIN rounds r ON r.sequence_id = s.id AND r.round_index = 0 WHERE s.run_id = ?",
-                (run_id,),
+            yield from map(
+                decode.durations,
+                self.connection.execute(
+                    "SELECT s.target_prefill_ns, s.draft_prefill_ns, r.round_ns FROM sequences s"
+                    " JOIN rounds r ON r.sequence_id = s.id AND r.round_index = 0 WHERE s.run_id = ?",
+                    (run_id,),
+                ),
             )
 
     def changed(self) -> bool:
@@ -276,7 +279,7 @@ class TraceReader:
             yield
         except decode.DamagedValueError as error:
             raise self._damaged(str(error)) from error
-        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+        except opening.READING_ERRORS as error:
             raise opening.unreadable(self.path, error) from error
 
 

@@ -11,6 +11,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 APPLICATION_ID = 0x53505657  # "SPVW": `file` and SQLite's own tools can tell a trace from any other database
 
@@ -201,6 +202,12 @@ def create(connection: sqlite3.Connection) -> None:
     connection.executescript(
         f"BEGIN;{steps}PRAGMA application_id={APPLICATION_ID};PRAGMA user_version={VERSION};COMMIT;"
     )
+
+
+@cache
+def columns_of(table: str) -> frozenset[str]:
+    """The names of a table's columns."""
+    return frozenset(doc.column for doc in column_docs() if doc.table == table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class TraceFile:
         try:
             with opening.open_read_only(self.path) as opened:
                 marks = opened.connection.execute("SELECT host, pid, process_start, status FROM runs").fetchall()
-        except (TraceError, sqlite3.Error) as error:
+        except (TraceError, *opening.READING_ERRORS) as error:
             if must_be_trace:
                 raise error if isinstance(error, TraceError) else opening.unreadable(self.path, error) from error
             return
