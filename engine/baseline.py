@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,25 @@ from engine.sampling import Penalties, draw, has_penalties, scores
 
 REPEATS = 5
 """Forwards a size; the median is taken."""
+
+
+class Forwards(Protocol):
+    """What can be timed: a `Model`, or a proposer with a network of its own."""
+
+    vocab_size: int
+    embedding_rows: int
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def output_device(self) -> torch.device: ...
+
+    def forward(self, ids: Tensor, keep: int) -> Tensor: ...
+
+    def length(self) -> int: ...
+
+    def roll_back(self, length: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +95,7 @@ def _at_context_end(target: Model) -> bool:
 
 
 @torch.inference_mode()
-def cost_curve(target: Model, draft: Model | None, sizes: Sequence[int]) -> tuple[Cost, ...]:
+def cost_curve(target: Model, draft: Forwards | None, sizes: Sequence[int]) -> tuple[Cost, ...]:
     """Median time of one forward over n positions behind what the caches hold, for each n of `sizes` that fits."""
     context = target.length()
     curve = []
@@ -93,7 +113,7 @@ def cost_curve(target: Model, draft: Model | None, sizes: Sequence[int]) -> tupl
     return tuple(curve)
 
 
-def _median_forward(model: Model, size: int) -> int:
+def _median_forward(model: Forwards, size: int) -> int:
     start = model.length()
     ids = torch.arange(size, device=model.device) % min(model.embedding_rows, model.vocab_size)
 

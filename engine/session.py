@@ -13,12 +13,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from engine.baseline import Baseline, cost_curve, plain_decode, synchronise
+from engine.baseline import Baseline, Forwards, cost_curve, plain_decode, synchronise
 from engine.decode import Decoder
 from engine.device import device_name
 from engine.errors import PromptError
 from engine.gamma import AutoGamma, FixedGamma, GammaSchedule
 from engine.pair import Pair, PairOptions, load_pair
+from engine.proposers.feature_head import FeatureHead
 from engine.round import Cost, Round, RunInfo, Sampling, Sequence, StopReason, VocabEntry
 from engine.stopping import Stopping
 from engine.timing import PhaseClock
@@ -201,7 +202,7 @@ class Session:
     def costs(self, ids: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 3, 5, 9, 13)) -> tuple[Cost, ...]:
         """Median forward times behind the prompt; an auto γ starts from them."""
         self._prefill_target(ids)
-        draft = self.pair.draft_model
+        draft = self._measured_draft()
         if draft is not None:
             self._prefill_draft(ids)
         self._costs = cost_curve(self.pair.target, draft, sizes)
@@ -212,8 +213,6 @@ class Session:
         """Feed all but the last prompt token to both models; `decode` then continues this prompt."""
         target_ns, target_calls = self._prefill_target(ids)
         draft_ns = self._prefill_draft(ids)
-        for hidden in self._prompt_hidden:
-            self.pair.proposer.observe(hidden)
         self._prefilled = None
         self._prompt_hidden = []
         stopping = Stopping(self.pair.eos, self._max_new_tokens, self._stop, self._vocabulary.token_bytes)
@@ -223,7 +222,7 @@ class Session:
             prompt=prompt,
             prompt_ids=ids,
             target_prefill_ns=target_ns,
-            draft_prefill_ns=None if self.pair.draft_model is None else draft_ns,
+            draft_prefill_ns=None if self._measured_draft() is None else draft_ns,
             target_prefill_calls=target_calls,
         )
 
@@ -234,6 +233,11 @@ class Session:
     def vocab(self, ids: Iterable[int]) -> list[VocabEntry]:
         """What token ids stand for, each once."""
         return self._vocabulary.entries(ids)
+
+    def _measured_draft(self) -> Forwards | None:
+        """What the draft's own forwards are timed on; None for a proposer without a network."""
+        proposer = self.pair.proposer
+        return proposer if isinstance(proposer, FeatureHead) else self.pair.draft_model
 
     def _schedule(self) -> GammaSchedule:
         if self._schedule_name == "auto":
@@ -261,8 +265,11 @@ class Session:
         tape = torch.tensor(ids, device=self.pair.target.device)
         begin = time.perf_counter_ns()
         proposer.begin(tape, len(ids) + self._max_new_tokens + self._decoder.schedule.largest + 1)
-        if self.pair.draft_model is not None:
-            synchronise(self.pair.draft_model.output_device)
+        for hidden in self._prompt_hidden:
+            proposer.observe(hidden)
+        measured = self._measured_draft()
+        if measured is not None:
+            synchronise(measured.output_device)
         return time.perf_counter_ns() - begin
 
 

@@ -68,8 +68,10 @@ class FeatureHead:
         device = target.output_device
         self.context_length = target.context_length
         self.calls = 0
+        self.vocab_size = target.vocab_size
+        self.embedding_rows = target.embedding_rows
+        self.device = self.output_device = device
         self._head = head.to(device)
-        self._device = device
         self._embedding: Tensor = target.module.get_input_embeddings().weight
         self._rows: Tensor = target.module.get_output_embeddings().weight[scored.to(device)]
         self._map = VocabMap(target.vocab_size, 0, scored.to(device))
@@ -85,7 +87,7 @@ class FeatureHead:
     def begin(self, ids: Tensor, capacity: int) -> None:
         """Start a sequence; the prompt is taken in as `observe` brings its states."""
         self.calls = 0
-        self._prompt = ids[:-1].to(self._device)
+        self._prompt = ids[:-1].to(self.device)
         # Row i + 1 is the state after token i; row 0, before any token, is zero as in training.
         self._states = self._states.new_zeros(capacity + 1, self._states.shape[1])
         self._known = self._firm = 0
@@ -131,8 +133,15 @@ class FeatureHead:
         self._firm = min(self._firm, length)
         self._known = min(self._known, length)
 
-    def length(self) -> int | None:
+    def length(self) -> int:
         return self._caches[0].length
+
+    def forward(self, ids: Tensor, keep: int) -> Tensor:
+        """One draft forward behind what the cache holds, for timing it; (keep, trimmed vocab) logits."""
+        start = self.length()
+        features = self._head.features(self._states[start : start + 1]).expand(ids.shape[0], -1)
+        states = self._head.step(features, embedding(ids, self._embedding), self._caches, start)
+        return linear(states[-keep:], self._rows)
 
     def _read(self, ids: Tensor, end: int) -> Tensor:
         """Take in the committed tokens before position `end`, from the target's states; the last one's (1, width)."""

@@ -17,10 +17,12 @@ from engine.gamma import FixedGamma
 from engine.model import Model
 from engine.proposers.feature_head import FeatureHead, find_head, load_feature_head
 from engine.round import Sampling
+from engine.session import load_session
 from engine.stopping import Stopping
 from engine.timing import PhaseClock
 from tests.unit.engine_models import llama, output
 from tests.unit.lossless import SIGNIFICANCE, exact, module_logits, p_value
+from tests.unit.tiny_target import tiny_target, tiny_tokenizer
 
 
 def small_head(module: Any, scored: int, layers: int = 1, seed: int = 5) -> tuple[DraftHead, torch.Tensor]:
@@ -149,3 +151,36 @@ def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
     (tmp_path / "head.safetensors").write_bytes(b"not a file of tensors")
     with pytest.raises(PairError, match="cannot be read"):
         load_feature_head(tmp_path, Model(llama(seed=2), "target"), Sampling())
+
+
+def test_a_session_loads_a_head_by_its_folder_and_times_it(tmp_path: Path) -> None:
+    module = tiny_target()
+    module.save_pretrained(tmp_path / "target")
+    tiny_tokenizer().save_pretrained(tmp_path / "target")
+    save_head(tmp_path / "head", *small_head(module, 100), {})
+    session = load_session(
+        str(tmp_path / "head"), str(tmp_path / "target"), sampling=Sampling(temperature=0.0), gamma=3,
+        max_new_tokens=12, device="cpu", dtype="float32",
+    )  # fmt: skip
+    ids = session.encode("hello there")
+    plain = session.baseline(ids, tokens=12)
+    costs = session.costs(ids, (1, 2, 3))
+    assert all(cost.draft_ns and cost.draft_ns > 0 for cost in costs)
+    sequence = session.prefill(0, "hello there", ids)
+    assert sequence.draft_prefill_ns is not None
+    rounds = list(session.decode())
+    assert output(rounds) == list(plain.ids)
+    assert rounds[0].draft_kv_before == len(ids) - 1
+    assert session.info.proposer == "eagle"
+    assert session.info.draft == str(tmp_path / "head")
+
+
+def test_a_head_has_no_device_of_its_own(tmp_path: Path) -> None:
+    module = tiny_target()
+    module.save_pretrained(tmp_path / "target")
+    tiny_tokenizer().save_pretrained(tmp_path / "target")
+    save_head(tmp_path / "head", *small_head(module, 100), {})
+    with pytest.raises(PairError, match="cannot have a device of its own"):
+        load_session(
+            str(tmp_path / "head"), str(tmp_path / "target"), sampling=Sampling(), device="cpu", draft_device="cpu"
+        )
