@@ -17,6 +17,8 @@ from engine.verify import Correction
 from tests.unit.engine_models import TableModel, decoder, llama
 from tests.unit.lossless import RUNS, SIGNIFICANCE, count, exact, module_logits, p_value, table_logits, tables
 
+pytestmark = pytest.mark.timeout(1500)  # many thousand runs; a busy machine takes its time
+
 SETTINGS = {
     "plain": Sampling(temperature=1.0),
     "temperature": Sampling(temperature=0.6),
