@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "compare",
     "export": "export",
     "import": "import_log",
+    "distill": "distill",
     "list": "list_runs",
 }
 
