@@ -25,6 +25,7 @@ from specview.tui.model import statistics
 from specview.tui.model.compare import Comparison, compare
 from specview.tui.questions import Questions
 from specview.tui.screens.choose import ChooseScreen
+from specview.tui.screens.closing import close
 from specview.tui.screens.compare import CompareScreen
 from specview.tui.screens.help import HelpScreen
 from specview.tui.screens.statistics import StatisticsScreen
@@ -114,7 +115,7 @@ class Showing(Questions):
             self.call_from_thread(screen.show, comparison)
 
     def _close_with(self, screen: CompareScreen, sentence: str) -> None:
-        screen.dismiss(None)
+        close(screen)
         self.say(sentence, seconds=8)
 
     # Taking away

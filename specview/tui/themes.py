@@ -230,5 +230,25 @@ def textual_theme(colours: Colours) -> Theme:
         success=css(colours.accepted),
         warning=css(colours.correction),
         error=css(colours.rejected),
-        variables={"rule": css(colours.rule), "muted": css(colours.muted), "raised": css(colours.raised)},
+        variables={
+            "rule": css(colours.rule),
+            "muted": css(colours.muted),
+            "raised": css(colours.raised),
+            **(_ANSI_VARIABLES if colours.ansi else {}),
+        },
     )
+
+
+# What Textual's own styles ask of a theme of 16 colours.
+_ANSI_VARIABLES = {
+    "ansi-background": "ansi_black",
+    "ansi-foreground": "ansi_white",
+    "border-blurred": "ansi_black",
+    "block-cursor-foreground": "ansi_black",
+    "block-cursor-background": "ansi_white",
+    "input-cursor-background": "ansi_white",
+    "input-cursor-foreground": "ansi_black",
+    "input-cursor-text-style": "none",
+    "input-selection-background": "ansi_bright_blue",
+    "input-selection-foreground": "ansi_black",
+}

@@ -12,6 +12,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
+from specview.tui.screens.closing import close
+
 
 class ChooseScreen(ModalScreen[int | None]):
     """Returns the index of the chosen line, or None."""
@@ -51,10 +53,10 @@ class ChooseScreen(ModalScreen[int | None]):
         options.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option_index)
+        close(self, event.option_index)
 
     def action_dismiss_none(self) -> None:
-        self.dismiss(None)
+        close(self)
 
     def action_cursor(self, by: int) -> None:
         options = self.query_one(OptionList)

@@ -15,6 +15,7 @@ from specview.tui.ink import Line, fit, wrap
 from specview.tui.model.compare import Comparison, Counter, Side, counters
 from specview.tui.model.flow import Flow
 from specview.tui.numbers import MISSING, count, plain, prob
+from specview.tui.screens.closing import close
 from specview.tui.widgets.header import draft_name, model_name, settings
 from specview.tui.widgets.scroll import ScrollCanvas
 
@@ -154,7 +155,7 @@ class CompareScreen(Screen[None]):
             self._load(self.pane.comparison.sequence_index + by)
 
     def action_close(self) -> None:
-        self.dismiss(None)
+        close(self)
 
 
 def _value(counter: Counter, value: float | None) -> str:

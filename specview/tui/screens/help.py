@@ -10,6 +10,7 @@ from textual.screen import ModalScreen
 
 from specview.tui.bindings import BINDINGS, GROUPS, key_name
 from specview.tui.ink import Line, fit
+from specview.tui.screens.closing import close
 from specview.tui.widgets.scroll import ScrollCanvas
 
 
@@ -57,7 +58,10 @@ class HelpScreen(ModalScreen[None]):
     HelpScreen { align: center middle; background: $background 60%; }
     HelpScreen HelpText { border: round $rule; background: $background; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,s", "dismiss", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "close", "close", show=False)]
 
     def compose(self) -> ComposeResult:
         yield HelpText()
+
+    def action_close(self) -> None:
+        close(self)

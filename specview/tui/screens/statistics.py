@@ -15,6 +15,7 @@ from specview.tui.charts import bar_row, columns, side_by_side
 from specview.tui.ink import Line, bar, spread, wrap
 from specview.tui.model.statistics import Bin, Statistics, best
 from specview.tui.numbers import MISSING, count, milliseconds, plain, prob
+from specview.tui.screens.closing import close
 from specview.tui.widgets.header import draft_name, model_name, settings
 from specview.tui.widgets.scroll import ScrollCanvas
 
@@ -250,7 +251,7 @@ class StatisticsScreen(Screen[None]):
         self.pane.focus()
 
     def action_close(self) -> None:
-        self.dismiss(None)
+        close(self)
 
 
 def _stacked(blocks: tuple[list[Line], ...]) -> list[Line]:
