@@ -12,7 +12,7 @@ from specview.text import showable
 from specview.trace.reader import TraceReader
 from specview.tui.model import marks as marks_file
 from specview.tui.model import search
-from specview.tui.model.marks import Marks
+from specview.tui.model.marks import LastPlace, Marks
 from specview.tui.model.snapshot import Snapshot
 from specview.tui.navigation import Navigation
 from specview.tui.numbers import count
@@ -20,6 +20,8 @@ from specview.tui.screens.choose import ChooseScreen
 from specview.tui.widgets.ask import AskLine
 from specview.tui.widgets.header import draft_name, model_name, settings
 
+ANY = 1 << 40
+"""A count that no sequence reaches: the feed clamps to what there is."""
 LISTED = 5000
 """Sequences that the switcher lists; `:` reaches the rest of them by number."""
 
@@ -30,6 +32,9 @@ class Questions(Navigation):
     _needle = ""
     _filter: search.Filter | None = None
     _marks = Marks()
+    _last: LastPlace | None = None
+    farewell: str | None = None
+    """A sentence for stderr once the terminal is restored."""
 
     # Go to
 
@@ -69,7 +74,7 @@ class Questions(Navigation):
             cursor = cursor.to_sequence(prompt - 1, snapshot.sequence_count)
             if cursor.sequence != self.cursor.sequence:
                 # The feed clamps to what the other sequence has.
-                self.go(cursor.to_round(max(0, number - 1), 1 << 40))
+                self.go(cursor.to_round(max(0, number - 1), ANY))
                 return
         self.go(cursor.to_round(number - 1, snapshot.round_count))
 
@@ -171,21 +176,22 @@ class Questions(Navigation):
     def load_marks(self) -> None:
         """Bookmarks of this trace, and, in a finished one, the place where it was left."""
         try:
-            self._marks = marks_file.load(self.path)
+            self._marks = marks_file.load_marks(self.path)
+            self._last = marks_file.load_place(self.path)
         except OSError as error:
             self.say(f"the bookmarks cannot be read: {error.strerror}.")
 
     def resume(self, snapshot: Snapshot) -> bool:
         """Go back to the place last viewed, if the trace still has it."""
-        last = self._marks.last
+        last = self._last
         if last is None or self.view.live:
             return False
-        uuid, sequence, round_ = last
-        run = next((i for i, r in enumerate(snapshot.runs) if r.info.uuid == uuid), None)
-        if run is None or (run, sequence, round_) == (0, 0, 0):
+        run = next((i for i, r in enumerate(snapshot.runs) if r.info.uuid == last.uuid), None)
+        if run is None or (run, last.sequence, last.round) == (0, 0, 0):
             return False
-        self.look(self.cursor.to_run(run, len(snapshot.runs)).to_sequence(sequence, 1 << 40).to_round(round_, 1 << 40))
-        self.say(f"back at round {count(round_ + 1)}, where this trace was left; Home goes to the start.")
+        cursor = self.cursor.to_run(run, len(snapshot.runs)).to_sequence(last.sequence, ANY)
+        self.look(cursor.to_round(last.round, ANY))
+        self.say(f"back at round {count(last.round + 1)}, where this trace was left; Home goes to the start.")
         return True
 
     def bookmarks_of(self, snapshot: Snapshot) -> frozenset[int]:
@@ -204,13 +210,17 @@ class Questions(Navigation):
     def remember_place(self) -> None:
         """Keep where the person was, for the next time."""
         snapshot = self.view.snapshot
-        if snapshot.run is not None and snapshot.round is not None and not self.view.live:
-            self._marks = self._marks.at(snapshot.run.info.uuid, snapshot.cursor)
-            self._save_marks()
+        if snapshot.run is None or snapshot.round is None or self.view.live:
+            return
+        place = LastPlace(snapshot.run.info.uuid, snapshot.cursor.sequence, snapshot.cursor.round)
+        try:
+            marks_file.save_place(self.path, place)
+        except OSError as error:
+            self.farewell = f"the place in this trace cannot be remembered: {error.strerror}."
 
     def _save_marks(self) -> None:
         try:
-            marks_file.save(self.path, self._marks)
+            marks_file.save_marks(self.path, self._marks)
         except OSError as error:
             self.say(f"the bookmarks cannot be kept: {error.strerror}.")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specview.cli import say
+
 if TYPE_CHECKING:
     from specview.tui.app import SpecviewApp
 
@@ -17,6 +19,8 @@ def show(app: SpecviewApp) -> int:
         Exception: whatever broke inside the app, once the terminal is restored.
     """
     app.run()
+    if app.farewell is not None:
+        say(app.farewell)
     if app.failure is not None:
         raise app.failure
     return INTERRUPTED if app.ended_by_signal else 0

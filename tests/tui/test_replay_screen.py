@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from specview.trace.reader import TraceReader
+from specview.tui.model.marks import marks_path, place_path
 from specview.tui.widgets.kv import KvPane
 from specview.tui.widgets.output import OutputPane
 from specview.tui.widgets.round_pane import RoundPane
@@ -24,7 +25,14 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_marks(trace: Path) -> None:
-    trace.with_name(trace.name + ".marks.json").unlink(missing_ok=True)
+    marks_path(trace).unlink(missing_ok=True)
+
+
+async def test_looking_leaves_nothing_in_the_folder(trace: Path) -> None:
+    async with running(trace) as (_, pilot):
+        await press(pilot, "right", "right", "m", "m")
+        await pilot.press("q")
+    assert [p.name for p in trace.parent.iterdir()] == [trace.name]
 
 
 async def test_everything_about_a_round_is_visible_at_100_by_30(trace: Path) -> None:
@@ -204,6 +212,7 @@ async def test_bookmarks_and_the_last_place_are_kept_beside_the_trace(trace: Pat
         assert "◆" in screen(app)
         await pilot.press("q")
     assert trace.with_name(trace.name + ".marks.json").exists()
+    assert place_path(trace).exists()
     async with running(trace) as (app, pilot):
         await until(lambda: app.view.snapshot.cursor.round == 12, pilot)
         assert app.view.bookmarks == {10}

@@ -42,7 +42,7 @@ class Canvas(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._strips: list[Strip] = []
-        self._lines: Sequence[Line | Strip] = ()
+        self._drawn: Sequence[Line | Strip] = ()
         self._palette: Palette | None = None
         self.hits: list[Hit] = []
 
@@ -68,7 +68,7 @@ class Canvas(Widget):
         if not width or not height:
             return []
         lines = self.draw(width, height)[:height]
-        old = self._lines if self._strips and self._strips[0].cell_length == width else ()
+        old = self._drawn if self._strips and self._strips[0].cell_length == width else ()
         strips: list[Strip] = []
         for y, line in enumerate(lines):
             if isinstance(line, Strip):
@@ -77,7 +77,7 @@ class Canvas(Widget):
                 strips.append(self._strips[y])  # comparing is cheaper than making a strip
             else:
                 strips.append(strip(line, width, self.base))
-        self._lines = lines
+        self._drawn = lines
         strips += [Strip.blank(width, self.base)] * (height - len(strips))
         return strips
 
