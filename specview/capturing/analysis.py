@@ -139,6 +139,6 @@ def _off(scores: Tensor, asked: Tensor | None, context: Context) -> list[float] 
     """Settings deviation of each row; None where the raw logits were not at hand."""
     if asked is None or context.asked is None:
         return [None] * scores.shape[0]
-    if asked is scores:
+    if asked is scores or torch.equal(asked, scores):
         return [0.0] * scores.shape[0]
     return deviation.largest(scores, asked, ties=context.asked.sampling.top_p < 1.0)

@@ -15,8 +15,6 @@ from torch import Tensor
 from specview.capturing.observation import Observation
 from specview.capturing.settings import Asked
 
-_MANY = 4096
-"""With more columns than this alive, picking them out costs more than it saves."""
 _LARGEST_TOP_K = 256
 _SLACK = 8
 """Columns looked at beyond top-k, for tokens that tie with its last one."""
@@ -83,23 +81,26 @@ def _alive(
     asked: Asked,
     tokens: Tensor,
 ) -> Tensor | None:
-    """Sorted ids of every token that some distribution of the round can give probability; None when they are many."""
+    """Sorted ids of every token that some distribution of the round gives probability; None where that is no short
+    list, or not known to be one."""
     top_k = asked.sampling.top_k
     if not asked.only_sampling or not 0 < top_k <= _LARGEST_TOP_K or top_k + _SLACK >= target.shape[-1]:
         return None
     found = [tokens]
-    for scores in (target, draft):
-        if scores is not None:
-            found.append((scores > -torch.inf).any(dim=0).nonzero().squeeze(1))
-            if found[-1].shape[0] > _MANY:
-                return None
     for logits in (raw_target, raw_draft):
         if logits is not None:
             values, ids = logits.topk(top_k + _SLACK, dim=-1)
             if bool((values[:, -1] >= values[:, top_k - 1]).any()):
                 return None  # more tokens tie with the last one than were looked at
             found.append(ids.flatten())
-    return cast(Tensor, torch.unique(torch.cat(found)))
+    columns = cast(Tensor, torch.unique(torch.cat(found)))
+    # What was asked for is one thing; that the scores are alive nowhere else is looked up, not believed.
+    for scores in (target, draft):
+        if scores is not None:
+            everywhere = torch.count_nonzero(scores > -torch.inf)
+            if everywhere != torch.count_nonzero(scores.index_select(1, columns) > -torch.inf):
+                return None
+    return columns
 
 
 def _as_wide(scores: Tensor, vocab: int) -> Tensor:
