@@ -31,6 +31,7 @@ COMMANDS = {
     "import": "import_log",
     "distill": "distill",
     "list": "list_runs",
+    "tour": "tour",
 }
 
 

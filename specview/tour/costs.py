@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from engine.round import Cost
@@ -28,7 +29,7 @@ class Figures:
     costs: tuple[Cost, ...]
     source: Source
     device: str = ""
-    """The machine that a recorded curve was measured on."""
+    """The machine that a recorded curve was measured on; the target of one that was measured here."""
 
     @property
     def one(self) -> int | None:
@@ -57,9 +58,9 @@ def recorded(survey: Survey) -> Figures:
     return Figures(survey.costs, "recorded", " ".join(showable(p, limit=40) for p in parts if p))
 
 
-def measured(costs: Sequence[Cost]) -> Figures:
-    """A curve that was measured a moment ago."""
-    return Figures(tuple(costs), "here")
+def measured(costs: Sequence[Cost], target: str) -> Figures:
+    """A curve that was measured a moment ago, with the target of that name."""
+    return Figures(tuple(costs), "here", showable(PurePath(target).name, limit=40))
 
 
 def cost_station(figures: Figures, case: Case) -> Station:

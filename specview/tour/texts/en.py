@@ -110,8 +110,8 @@ TEXTS = {
     "correct.none": "The round at hand has no refusal with the probabilities that a residual needs.",
     # 6
     "mask.title": "The causal mask",
-    "mask.lead": "All rows came out of one forward, because the causal mask lets a row see only what stands left of its "
-    "place. So each row is what the target would have said there alone.",
+    "mask.lead": "All rows came out of one forward, because the causal mask lets a row see only what stands left of "
+    "its place. So each row is what the target would have said there alone.",
     "mask.ask": "Row {row} is p where “{judged}” stands. Mark all that it saw.",
     "mask.yes": "{row} saw everything up to “{last}”; “{judged}” is what it judges, not what it reads.",
     "mask.no.later": "“{item}” is not left of the place that {row} predicts: the mask hides it.",
@@ -157,8 +157,8 @@ TEXTS = {
     "progress.none": "This run proposed no candidates.",
     # 10
     "kv_rejected.title": "KV after a rejection",
-    "kv_rejected.lead": "The forward wrote the KV of “{pending}”, still pending from before, and of each candidate. Now "
-    "“{refused}” is refused, and “{new}” is drawn in its place.",
+    "kv_rejected.lead": "The forward wrote the KV of “{pending}”, still pending from before, and of each candidate. "
+    "Now “{refused}” is refused, and “{new}” is drawn in its place.",
     "kv_rejected.ask": "Whose KV is in the target's cache after the round?",
     "kv_rejected.opt.pending": "“{item}”, pending before",
     "kv_rejected.opt.new": "“{item}”, the correction",
@@ -192,7 +192,7 @@ TEXTS = {
     "cost.exhibit": "Time of one target forward",
     "cost.bar.one": "{n} position",
     "cost.bar.positions": "{n} positions",
-    "cost.note.here": "measured here, just now",
+    "cost.note.here": "{device}, measured here just now",
     "cost.note.recorded": "recorded on {device}",
     "cost.note.measuring": "being measured on this machine …",
     "cost.none": "The cost of scoring was not measured in this trace; with the engine installed it is measured here.",
@@ -223,8 +223,8 @@ TEXTS = {
     # 14
     "close.title": "Your own pair",
     "close.lead": "Can you say why? Candidates are verified in one forward: the path is known, the mask does the rest. "
-    "A discarded one never stays, even if it is right: its p is of a path that is gone. KV stays where a token is on the "
-    "true path and was fed.",
+    "A discarded one never stays, even if it is right: its p is of a path that is gone. KV stays where a token is on "
+    "the true path and was fed.",
     "close.record": "Now watch your own models:",
     "close.look": "Look for the ratio at each refusal, the accepted share (s), score against a plain step, and rounds "
     "whose correction equals a discarded token (f).",

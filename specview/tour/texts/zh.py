@@ -154,7 +154,8 @@ TEXTS = {
     "progress.none": "这次运行没有提出候选。",
     # 10
     "kv_rejected.title": "拒绝之后的 KV",
-    "kv_rejected.lead": "这次前向写入了“{pending}”（上一轮留下待写的）和每个候选的 KV。现在“{refused}”被拒绝，“{new}”取代它。",
+    "kv_rejected.lead": "这次前向写入了“{pending}”（上一轮留下待写的）和每个候选的 KV。"
+    "现在“{refused}”被拒绝，“{new}”取代它。",
     "kv_rejected.ask": "这一轮之后，哪些 token 的 KV 在 target 缓存里？",
     "kv_rejected.opt.pending": "“{item}”，此前待写",
     "kv_rejected.opt.new": "“{item}”，修正 token",
@@ -166,7 +167,8 @@ TEXTS = {
     "kv_rejected.none": "这个 trace 里没有记录了缓存长度的拒绝。",
     # 11
     "kv_full.title": "全部接受之后的 KV",
-    "kv_full.lead": "{n} 个候选全部接受。同一次前向里最后那一行给出 bonus “{new}”。喂给这次前向的，仍是“{pending}”和各候选。",
+    "kv_full.lead": "{n} 个候选全部接受。同一次前向里最后那一行给出 bonus “{new}”。"
+    "喂给这次前向的，仍是“{pending}”和各候选。",
     "kv_full.ask": "这一轮之后，哪些 token 的 KV 在 target 缓存里？",
     "kv_full.opt.pending": "“{item}”，此前待写",
     "kv_full.opt.new": "“{item}”，bonus token",
@@ -176,7 +178,8 @@ TEXTS = {
     "kv_full.none": "这个 trace 里没有记录了缓存长度的全部接受。",
     # 12
     "cost.title": "打分的代价",
-    "cost.lead": "batch 小时，一步解码主要在等内存：为一个位置就要读一遍权重。一次算几个位置的前向也只读一遍，只是多算一些。",
+    "cost.lead": "batch 小时，一步解码主要在等内存：为一个位置就要读一遍权重。"
+    "一次算几个位置的前向也只读一遍，只是多算一些。",
     "cost.ask": "一次前向算 {positions} 个位置，耗时是一个位置的几倍？← → 调整。",
     "cost.yes": "{ratio} 倍：{many} ms 对 {one} ms，刚刚在本机测得。",
     "cost.yes.recorded": "{ratio} 倍：{many} ms 对 {one} ms，录制于 {device}。",
@@ -186,7 +189,7 @@ TEXTS = {
     "cost.exhibit": "target 一次前向的时间",
     "cost.bar.one": "{n} 个位置",
     "cost.bar.positions": "{n} 个位置",
-    "cost.note.here": "刚刚在本机测得",
+    "cost.note.here": "{device}，刚刚在本机测得",
     "cost.note.recorded": "录制于 {device}",
     "cost.note.measuring": "正在测量本机……",
     "cost.none": "这个 trace 没有测过打分的代价；装有引擎时会在本机测量。",
@@ -197,7 +200,8 @@ TEXTS = {
     "flops.opt.less": "比普通解码少",
     "flops.opt.same": "一样多",
     "flops.opt.more": "比普通解码多",
-    "flops.yes.more": "{tokens} 个 token 算了 {positions} 个位置：FLOPs 是 {ratio} 倍，还没算 draft 的。少的只是串行调用。",
+    "flops.yes.more": "{tokens} 个 token 算了 {positions} 个位置：FLOPs 是 {ratio} 倍，"
+    "还没算 draft 的。少的只是串行调用。",
     "flops.yes.same": "{tokens} 个 token 算了 {positions} 个位置：FLOPs 一样，还没算 draft 的。",
     "flops.yes.less": "{tokens} 个 token 算了 {positions} 个位置，trace 如此记录。",
     "flops.no.less": "一轮算的位置比候选多一个，被拒绝的也在其中。",

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from specview.tour.catalogue import Catalogue
 from specview.tour.exhibits import Bars, Exhibit, Histogram, Mask
 from specview.tour.station import Station
-from specview.tour.words import Word, number, plain
+from specview.tour.words import plain
 from specview.tui.ink import Line, bar, crop, fit
 from specview.tui.tour.typeset import inks, style_of
 from specview.tui.widgets.canvas import Canvas
@@ -55,10 +55,10 @@ class ExhibitPane(Canvas):
             label = "p" + str(row).translate(_SUBSCRIPTS)
             line: Line = [("› " if asked else "  ", ink.strong), (label, ink.target)]
             line.append((" " * (4 - 2 - cell_len(label)), ink.text))
-            for column in range(len(mask.columns)):
+            for place in range(len(mask.columns)):
                 if self._hidden:
                     cell, style = "?", ink.faint
-                elif mask.sees(row, column):
+                elif mask.sees(row, place):
                     cell, style = "█" * room, ink.target if asked else ink.muted
                 else:
                     cell, style = "·", ink.faint
@@ -99,7 +99,7 @@ class ExhibitPane(Canvas):
                 words = labels[item.key + plain(tuple(item.values.values()))]
                 label: Line = inks(words, ink, ink.muted)
                 line: Line = [*label, (" " * (wide - cell_len(plain(words))), ink.text)]
-                if self._hidden and item.late or item.amount is None:
+                if (self._hidden and item.late) or item.amount is None:
                     line.append(("?", ink.faint))
                 else:
                     line.append((bar(item.amount / scale, room), style_of(item.role, ink, ink.text)))
@@ -109,8 +109,3 @@ class ExhibitPane(Canvas):
         if bars.note:
             lines.append(inks(catalogue.of(station, f"note.{bars.note}", bars.values), ink, ink.faint))
         return lines
-
-
-def figure(value: float) -> Word:
-    """A ratio as the guide prints it."""
-    return number(f"{value:.2f}×")

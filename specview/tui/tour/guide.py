@@ -57,16 +57,16 @@ class GuidePane(Canvas):
             return []
         inner = width - 2
         margin: Line = [(" ", self.ink.text)]
-        lines = self._lines(station, catalogue, inner, height)
+        lines = self._compose_lines(station, catalogue, inner, height)
         return [[*margin, *line] for line in lines]
 
-    def _lines(self, station: Station, catalogue: Catalogue, width: int, height: int) -> list[Line]:
+    def _compose_lines(self, station: Station, catalogue: Catalogue, width: int, height: int) -> list[Line]:
         ink = self.ink
         if station.missing:
             return self._missing(station, catalogue, width)
         lead = wrapped(inks(catalogue.of(station, "lead"), ink, ink.text), width)
         if station.question is None:
-            return [*lead, *self._closing(station, catalogue, width)]
+            return [*lead, *self._farewell(station, catalogue, width)]
         ask = wrapped(
             [(f"{catalogue.text('question')}  ", ink.pending), *inks(catalogue.of(station, "ask"), ink, ink.strong)],
             width,
@@ -89,7 +89,7 @@ class GuidePane(Canvas):
             lines += [[], *wrapped([(catalogue.text(self._note), ink.pending)], width)]
         return lines
 
-    def _closing(self, station: Station, catalogue: Catalogue, width: int) -> list[Line]:
+    def _farewell(self, station: Station, catalogue: Catalogue, width: int) -> list[Line]:
         ink = self.ink
         lines: list[Line] = [[], *wrapped(inks(catalogue.of(station, "record"), ink, ink.strong), width)]
         for command in (RECORD, REPLAY):
@@ -101,9 +101,7 @@ class GuidePane(Canvas):
 
     # The question
 
-    def _options(
-        self, station: Station, question: Question, catalogue: Catalogue, width: int, room: int
-    ) -> list[Line]:
+    def _options(self, station: Station, question: Question, catalogue: Catalogue, width: int, room: int) -> list[Line]:
         if isinstance(question, Estimate):
             return self._scale(question, width)
         lines = [
