@@ -46,7 +46,7 @@ def _watch(settings: RunSettings, path: Path) -> int:
     from specview.trace.storage import fold, refuse_existing
     from specview.tui.app import SpecviewApp
 
-    refuse_existing(path, force=settings.force, append=settings.append)
+    refuse_existing(path, force=settings.force, append=settings.append or settings.resume)
     prompts = settings.prompts or (Prompt(DEFAULT_PROMPT),)
     if settings.prompt_file is not None:
         prompts = tuple(read_prompts(settings.prompt_file))

@@ -48,6 +48,7 @@ SETTING_NAMES = (
     "output",
     "force",
     "append",
+    "resume",
 )
 
 
@@ -132,6 +133,7 @@ _RUN_OPTIONS = [
     ),
     click.option("--force", is_flag=True, help="Overwrite the output file."),
     click.option("--append", is_flag=True, help="Add the run to an existing trace."),
+    click.option("--resume", is_flag=True, help="Continue the trace at the first prompt that it has not finished."),
 ]
 
 
@@ -185,4 +187,5 @@ def as_arguments(settings: RunSettings) -> list[str]:
     arguments = [f"{name}={value}" for name, value in pairs if value is not None]
     if settings.chat is not None:
         arguments.append("--chat" if settings.chat else "--raw")
-    return arguments + [flag for flag, on in (("--force", settings.force), ("--append", settings.append)) if on]
+    flags = ("force", "append", "resume")
+    return arguments + [f"--{flag}" for flag in flags if getattr(settings, flag)]

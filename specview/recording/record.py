@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import EngineError, PromptError
 from engine.round import Round, RunInfo, Status, StopReason
-from specview.errors import RunFailedError, SpecviewError
+from specview.errors import RunFailedError, SpecviewError, TraceError
 from specview.recording.prompts import read_prompts
 from specview.recording.settings import DEFAULT_PROMPT, Prompt, RunSettings
 from specview.recording.signals import Stop
+from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ MESSAGE_INTERVAL_S = 0.1
 
 STOPPED = "stopped on request"
 DEFAULT_GAMMA = 4
+ENDED: frozenset[str] = frozenset({"eos", "length", "stop"})
 
 
 class Reporter(Protocol):
@@ -60,38 +64,63 @@ def record(settings: RunSettings, path: Path, reporter: Reporter, stop: Stop) ->
         EngineError, SpecviewError, KeyboardInterrupt: it ended before the first sequence, and nothing was written.
         RunFailedError: the run broke later; what was recorded is kept.
     """
-    prompts = _prompts(settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = TraceWriter(path, force=settings.force, append=settings.append)
+    prompts = _numbered_prompts(settings, path)
+    writer = TraceWriter(path, force=settings.force, append=settings.append or settings.resume)
     recorder = _Recorder(settings, writer, reporter, stop)
     try:
         recorder.run(prompts)
+        status: Status = "interrupted" if stop.requested else "finished"
+        recorder.close(status, STOPPED if stop.requested else None)
     except KeyboardInterrupt:
         if not recorder.sequences:
             writer.discard()
             raise
-        recorder.close("interrupted", STOPPED)
+        status = "interrupted"
+        recorder.close(status, STOPPED)
     except (EngineError, SpecviewError) as error:
         if not recorder.sequences:
             writer.discard()
             raise
+        if isinstance(error, TraceError):
+            # The writer itself has failed: it marks the run as far as the disk lets it, and says the same again.
+            with suppress(TraceError):
+                writer.close("failed")
+            raise RunFailedError(str(error)) from error
         recorder.close("failed", str(error))
         raise RunFailedError(f"{error} What was recorded before that is in {path}.") from error
     except BaseException as error:
         # A bug, or no memory left: the trace is evidence, so it is closed as failed before the error goes on.
         recorder.close("failed", f"{type(error).__name__}: {error}")
         raise
-    else:
-        recorder.close("interrupted" if stop.requested else "finished", STOPPED if stop.requested else None)
-    return Outcome(path, "interrupted" if stop.requested else "finished", recorder.sequences, len(recorder.refusals))
+    return Outcome(path, status, recorder.sequences, len(recorder.refusals))
 
 
-def _prompts(settings: RunSettings) -> Iterable[Prompt]:
-    """The prompts in order. A file is read whole before a model loads, so that its errors come first; stdin is not."""
+def _numbered_prompts(settings: RunSettings, path: Path) -> Iterator[tuple[int, Prompt]]:
+    """(number, prompt) of each prompt to run. A file is read whole before a model loads, so that its errors come first;
+    stdin is read as it comes."""
+    prompts: Iterable[Prompt]
     if settings.prompt_file is None:
-        return settings.prompts or (Prompt(DEFAULT_PROMPT),)
-    prompts = read_prompts(settings.prompt_file)
-    return prompts if str(settings.prompt_file) == "-" else tuple(prompts)
+        prompts = settings.prompts or (Prompt(DEFAULT_PROMPT),)
+    elif settings.from_stdin:
+        prompts = read_prompts(settings.prompt_file)
+    else:
+        prompts = tuple(read_prompts(settings.prompt_file))
+    first = _first_unfinished(path) if settings.resume else 0
+    if isinstance(prompts, tuple) and first >= len(prompts):
+        raise SpecviewError(f"{path} has finished all {len(prompts)} prompts; there is nothing to resume.")
+    return islice(enumerate(prompts), first, None)
+
+
+def _first_unfinished(path: Path) -> int:
+    """The number of the first prompt behind the last one that some run of the trace brought to its end."""
+    with TraceReader(path) as reader:
+        finished = [
+            sequence.index
+            for run in reader.runs()
+            for sequence in reader.all_sequences(run.id)
+            if sequence.stop_reason in ENDED
+        ]
+    return max(finished, default=-1) + 1
 
 
 class _Recorder:
@@ -109,17 +138,17 @@ class _Recorder:
         self._last_message = 0.0
         self._uuid = uuid.uuid4().hex
 
-    def run(self, prompts: Iterable[Prompt]) -> None:
+    def run(self, prompts: Iterable[tuple[int, Prompt]]) -> None:
         session = self._load()
-        for prompt in prompts:
+        for index, prompt in prompts:
             try:
-                self._decode(session, prompt)
+                self._decode(session, index, prompt)
             except PromptError as error:
                 self.refusals.append(error)
                 self.reporter.refused(str(error))
                 self.writer.set_status("running", str(error))
             else:
-                if str(self.settings.prompt_file) == "-":
+                if self.settings.from_stdin:
                     self.writer.set_status("running", "waiting for the next prompt")
             if self.stop.requested:
                 return
@@ -158,7 +187,7 @@ class _Recorder:
             progress=self._stage,
         )
 
-    def _decode(self, session: Session, prompt: Prompt) -> None:
+    def _decode(self, session: Session, index: int, prompt: Prompt) -> None:
         """One sequence, from its prompt to its stop."""
         text, content = _content(prompt)
         ids = session.encode(content, chat=self.settings.chat)
@@ -167,7 +196,7 @@ class _Recorder:
             self.writer.update_info(replace(session.info, uuid=self._uuid))
         baseline = self._measure(session, ids) if not self.sequences else None
         self._stage("reading the prompt")
-        sequence = replace(session.prefill(self.sequences, text, ids), request_id=prompt.request_id)
+        sequence = replace(session.prefill(index, text, ids), request_id=prompt.request_id)
         self._explain(session, ids)
         handle = self._open = self.writer.begin_sequence(sequence)
         self.sequences += 1

@@ -51,18 +51,27 @@ class RunSettings:
     output: Path | None = None
     force: bool = False
     append: bool = False
+    resume: bool = False
+    """Continue `output`, at the first prompt that no run of it has finished."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.draft_min_prob < 1:
             raise ValueError(f"draft-min-prob must be at least 0 and below 1, not {self.draft_min_prob:g}.")
         if self.prompts and self.prompt_file:
             raise ValueError("--prompt and --prompt-file exclude each other; give one of them.")
-        if self.force and self.append:
-            raise ValueError("--force and --append exclude each other; give one of them.")
+        if self.force + self.append + self.resume > 1:
+            raise ValueError("--force, --append and --resume exclude each other; give one of them.")
+        if self.resume and self.output is None:
+            raise ValueError("--resume needs the trace to continue; name it with -o.")
         if any(not text for text in self.stop):
             raise ValueError("a stop text must not be empty.")
         if any(prompt.text is not None and not prompt.text.strip() for prompt in self.prompts):
             raise ValueError("the prompt is empty; give --prompt some text.")
+
+    @property
+    def from_stdin(self) -> bool:
+        """Whether prompts come through stdin, one by one."""
+        return str(self.prompt_file) == "-"
 
     def trace_path(self, now: datetime) -> Path:
         """Where the run goes: the file asked for, or a new one in `traces/` named by the time."""

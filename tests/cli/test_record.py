@@ -139,6 +139,26 @@ def test_many_prompts_become_sequences_in_order(specview, tiny_pair, tmp_path):
     assert specview("check", out).code == 0
 
 
+def test_resume_goes_on_at_the_first_unfinished_prompt(specview, tiny_pair, tmp_path):
+    out, prompts = tmp_path / "run.db", tmp_path / "prompts.jsonl"
+    process = start_recording(tiny_pair, out, prompts)
+    wait_for_rounds(out, process, 300)
+    process.kill()
+    process.communicate()
+    with TraceReader(out) as reader:
+        done = [s.index for s in reader.sequences(reader.runs()[0].id) if s.stop_reason]
+        assert reader.runs()[0].status == "interrupted"
+    assert done
+    prompts.write_text('{"prompt": "go on and on"}\n' * (len(done) + 3))
+    options = [*tiny_pair.options(), "--raw", "--prompt-file", prompts, "--baseline-tokens", 0, "-o", out]
+    assert specview("record", *options, "--resume", "--max-new-tokens", 5).code == 0
+    with TraceReader(out) as reader:
+        _, second = reader.runs()
+        assert [s.index for s in reader.sequences(second.id)] == [len(done), len(done) + 1, len(done) + 2]
+    assert specview("check", out).code == 0
+    assert specview("record", *options, "--resume").code == 2  # nothing is left to do, and it says so
+
+
 def start_recording(pair, out: Path, prompts: Path) -> subprocess.Popen:
     prompts.write_text('{"prompt": "go on and on"}\n' * 5000)  # more than any machine decodes before the signal comes
     words = ["record", *pair.options(), "--raw", "--prompt-file", prompts, "--baseline-tokens", 0, "-o", out]
