@@ -28,6 +28,10 @@ def _int(value: Any) -> bool:
     return value is None or type(value) is int
 
 
+def _key(value: Any) -> bool:
+    return type(value) is int
+
+
 def _count(value: Any) -> bool:
     return value is None or (type(value) is int and 0 <= value <= LARGEST_COUNT)
 
@@ -57,7 +61,7 @@ _CUT = _one_of(None, "eos", "length", "stop")
 _KIND = _one_of(None, "correction", "bonus", "target")
 
 _SPECIAL: dict[str, Callable[[Any], bool]] = {
-    "id": _int, "sequence_id": _int, "round_id": _int, "run_id": _int, "round_index": _needed_count,
+    "id": _key, "sequence_id": _key, "round_id": _key, "run_id": _key, "round_index": _needed_count,
     "position": _needed_count, "proposed": _needed_count, "accepted": _needed_count,
     "committed_before": _needed_count, "committed_after": _needed_count, "fate": _FATE, "cut": _CUT,
     "correction_kind": _KIND, "draft_stop": _text, "draft_top": _text, "target_top": _text,
@@ -181,6 +185,13 @@ def cost(row: tuple[Any, ...]) -> Cost:
     return Cost(*row)
 
 
+def key(value: Any, name: str) -> int:
+    """A row's id."""
+    if type(value) is not int:
+        raise DamagedValueError(f"{name} holds {_shorten(value)}")
+    return value
+
+
 def durations(row: tuple[Any, ...]) -> tuple[int | None, int | None, int | None]:
     """(target_prefill_ns, draft_prefill_ns, round_ns)."""
     columns = ("target_prefill_ns", "draft_prefill_ns", "round_ns")
@@ -201,7 +212,7 @@ def vocab_entry(row: tuple[Any, ...]) -> VocabEntry:
 def sequence(row: sqlite3.Row) -> SequenceRecord:
     """A row of `sequences`."""
     for column, check in (
-        ("id", _int), ("run_id", _int), ("sequence_index", _needed_count), ("request_id", _text), ("prompt", _text),
+        ("id", _key), ("run_id", _key), ("sequence_index", _needed_count), ("request_id", _text), ("prompt", _text),
         ("prompt_tokens", _needed_count), ("target_prefill_ns", _int), ("draft_prefill_ns", _int),
         ("target_prefill_calls", _count), ("baseline_ids", _text), ("stop_reason", _STOP),
     ):  # fmt: skip
@@ -217,6 +228,7 @@ def sequence(row: sqlite3.Row) -> SequenceRecord:
 
 def run_info(row: sqlite3.Row) -> RunInfo:
     """A row of `runs`."""
+    key(row["id"], "runs.id")
     for column in ("uuid", "source", "created"):
         if type(row[column]) is not str:
             raise DamagedValueError(f"runs.{column} holds {_shorten(row[column])}")

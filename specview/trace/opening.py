@@ -23,8 +23,11 @@ from specview.trace import schema
 
 MAGIC = b"SQLite format 3\x00"
 BUSY_SECONDS = 5.0
+LONGEST_CELL = 2**18
+"""Bytes of the longest text or blob that is read from a row of which there are many. SQLite's own limit would let a
+damaged file ask for a gigabyte, and again for every row."""
 LONGEST_VALUE = 50_000_000
-"""Bytes of the longest text or blob that is read; SQLite's own limit would let a damaged file ask for a gigabyte."""
+"""The same for a run's and a sequence's rows: prompts may be long."""
 LONGEST_REASON = 200
 READING_ERRORS = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 """What sqlite3 raises over a damaged file: its error messages and texts need not be UTF-8."""
@@ -155,7 +158,7 @@ def _connect(path: Path, mode: str) -> Opened:
         raise unreadable(path, error) from error
     identity = (status.st_dev, status.st_ino)
     hold(identity)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
     # A trace may come from anyone: no function or virtual table of its schema runs with our rights.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA query_only = ON")

@@ -56,7 +56,7 @@ class TraceReader:
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        with self.reading():
+        with self.reading(opening.LONGEST_VALUE):
             cursor = self.connection.cursor()
             cursor.row_factory = sqlite3.Row
             rows = cursor.execute("SELECT * FROM runs ORDER BY id").fetchall()
@@ -64,7 +64,7 @@ class TraceReader:
 
     def sequences(self, run_id: int, start: int = 0, stop: int | None = None) -> list[SequenceRecord]:
         """The sequences of a run, from the `start`-th to before the `stop`-th."""
-        with self.reading():
+        with self.reading(opening.LONGEST_VALUE):
             cursor = self.connection.cursor()
             cursor.row_factory = sqlite3.Row
             rows = cursor.execute(
@@ -107,7 +107,7 @@ class TraceReader:
             ).fetchall()
             if not rows:
                 return []
-            ids = [row[0] for row in rows]
+            ids = [decode.key(row[0], "rounds.id") for row in rows]
             scored = self._positions(ids) if positions else {}
             committed = self._committed(sequence_id, ids, rows)
             return [decode.round_(row, tuple(scored.get(row[0], ())), tuple(committed.get(row[0], ()))) for row in rows]
@@ -273,9 +273,10 @@ class TraceReader:
         )
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """What goes wrong inside becomes a TraceError."""
+    def reading(self, longest: int = opening.LONGEST_CELL) -> Iterator[None]:
+        """What goes wrong inside becomes a TraceError; a text or blob of more than `longest` bytes is wrong too."""
         try:
+            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
             yield
         except decode.DamagedValueError as error:
             raise self._damaged(str(error)) from error
