@@ -164,7 +164,8 @@ def fit_vocabularies(draft: Loaded, drafted: Model, target: Loaded, model: Model
             "it needs an id map (d2t)."
         )
     same_width = drafted.vocab_size == model.vocab_size
-    return plain_map(drafted.vocab_size, model.vocab_size, model.vocab_size if same_width else tokens)
+    shared = model.vocab_size if same_width else tokens
+    return plain_map(drafted.vocab_size, model.vocab_size, shared, drafted.embedding_rows, str(where))
 
 
 def same_vocabulary(draft: Any, target: Any) -> bool:

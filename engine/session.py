@@ -172,6 +172,8 @@ class Session:
         if not getattr(tokenizer, "chat_template", None):
             raise PromptError(f"The tokenizer of {self.pair.target_name} has no chat template; use --raw.")
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        if not all(isinstance(message, dict) and {"role", "content"} <= message.keys() for message in messages):
+            raise PromptError("Each chat message must be an object with a role and a content.")
         try:
             text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
             return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])

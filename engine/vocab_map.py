@@ -51,9 +51,18 @@ class VocabMap:
         return out
 
 
-def plain_map(draft_vocab: int, target_vocab: int, tokens: int) -> VocabMap:
-    """The map of two heads over one tokenizer with `tokens` ids; either head may be padded."""
-    return VocabMap(target_vocab, min(draft_vocab, target_vocab, max(tokens, 1)))
+def plain_map(
+    draft_vocab: int, target_vocab: int, tokens: int, embedding_rows: int | None = None, device: str = "cpu"
+) -> VocabMap:
+    """The map of two heads over one tokenizer with `tokens` ids; either head may be padded.
+
+    A padded target may, however seldom, say an id of its padding; a draft with fewer embedding rows reads it as 0.
+    """
+    back = None
+    if embedding_rows is not None and embedding_rows < target_vocab:
+        back = torch.arange(target_vocab, device=device)
+        back[embedding_rows:] = 0
+    return VocabMap(target_vocab, min(draft_vocab, target_vocab, max(tokens, 1)), None, back)
 
 
 def find_id_map(folder: Path) -> Path | None:
