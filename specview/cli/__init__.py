@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "check",
     "stats": "stats",
     "compare": "compare",
+    "serve": "serve",
     "export": "export",
     "import": "import_log",
     "distill": "distill",
