@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +9,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
-from textual.theme import Theme
 
 from specview.text import showable
 from specview.tui.bindings import BINDINGS
@@ -23,9 +18,7 @@ from specview.tui.model.playback import Pace
 from specview.tui.model.snapshot import Snapshot
 from specview.tui.model.view import View
 from specview.tui.showing import Showing
-from specview.tui.themes import ANSI_THEME, DEFAULT_THEME, THEMES, textual_theme
 from specview.tui.widgets.ask import AskLine
-from specview.tui.widgets.canvas import Canvas
 from specview.tui.widgets.counters import CountersPane
 from specview.tui.widgets.header import HeaderLine
 from specview.tui.widgets.keys import KeysLine
@@ -67,15 +60,7 @@ class SpecviewApp(Showing):
         speed: float = 1.0,
         idle_limit: float = 2.0,
     ) -> None:
-        no_color = "NO_COLOR" in os.environ
-        pace = Pace(speed, idle_limit)
-        super().__init__(path, follow=follow, child=child, pace=pace, ansi_color=True if no_color else None)
-        for colours in THEMES:
-            self.register_theme(textual_theme(colours))
-        self.theme = ANSI_THEME if no_color else DEFAULT_THEME
-        self.failure: Exception | None = None
-        """What ended the app, if it was not the person."""
-        self.ended_by_signal = False
+        super().__init__(path, follow=follow, child=child, pace=Pace(speed, idle_limit))
         self._log_shown = False
         self._child_code: int | None = None
         self._resumed = False
@@ -97,8 +82,7 @@ class SpecviewApp(Showing):
         yield TooSmall(id="small")
 
     def on_mount(self) -> None:
-        self._watch_signals()
-        self.theme_changed_signal.subscribe(self, self._recolour)
+        self.watch_signals()
         self.query_one(RoundPane).focus()
         self._arrange()
         self.load_marks()
@@ -197,10 +181,6 @@ class SpecviewApp(Showing):
             if shown and isinstance(widget, Pane):
                 widget.show(self.view)
 
-    def _recolour(self, _: Theme) -> None:
-        for canvas in self.query(Canvas):
-            canvas.recolour()
-
     # The child and the end
 
     def _look_at_child(self) -> None:
@@ -225,28 +205,11 @@ class SpecviewApp(Showing):
         self._arrange()
 
     async def action_quit(self) -> None:
+        self.before_end()
+        self.exit()
+
+    def before_end(self) -> None:
+        """The child is asked to end, and the place is remembered."""
+        if self.child is not None:
+            self.child.stop()
         self.remember_place()
-        if self.child is not None:
-            self.child.stop()
-        self.exit()
-
-    def _watch_signals(self) -> None:
-        """SIGTERM, SIGHUP and an interrupt from outside end the app like `q` does, and restore the terminal."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            # Not in the main thread (a test, a server): then the signals are not ours to watch.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self._signalled)
-
-    def _signalled(self) -> None:
-        self.ended_by_signal = True
-        if self.child is not None:
-            self.child.stop()
-        self.exit()
-
-    def _fatal_error(self) -> None:
-        """An exception in a widget: leave the screen; whoever ran the app says it in a sentence."""
-        self.failure = self._exception
-        if self.child is not None:
-            self.child.stop()
-        self._close_messages_no_wait()

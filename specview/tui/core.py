@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from textual.app import App
 from textual.reactive import reactive
 
 from specview.metrics import Totals
+from specview.tui.base import BaseApp
 from specview.tui.live_child import LiveChild
 from specview.tui.messages import SnapshotReady, ThreadFailed, TotalsReady
 from specview.tui.model.cursor import Cursor
@@ -20,15 +20,13 @@ from specview.tui.model.sums import Sums
 from specview.tui.model.view import View
 
 
-class ViewerCore(App[None]):
+class ViewerCore(BaseApp):
     """Owns cursor, view and threads. Panes draw `view`; everybody else changes it through `set_view` and `go`."""
 
     view: reactive[View] = reactive(View(Snapshot(Cursor())), init=False, layout=False, repaint=False)
 
-    def __init__(
-        self, path: Path, *, follow: bool, child: LiveChild | None, pace: Pace, ansi_color: bool | None
-    ) -> None:
-        super().__init__(ansi_color=ansi_color)
+    def __init__(self, path: Path, *, follow: bool, child: LiveChild | None, pace: Pace) -> None:
+        super().__init__()
         self.path = path
         self.child = child
         self.cursor = Cursor(at_end=follow)

@@ -14,11 +14,11 @@ from specview.tui.model import marks as marks_file
 from specview.tui.model import search
 from specview.tui.model.marks import LastPlace, Marks
 from specview.tui.model.snapshot import Snapshot
+from specview.tui.model.titles import draft_name, model_name, settings
 from specview.tui.navigation import Navigation
 from specview.tui.numbers import count
 from specview.tui.screens.choose import ChooseScreen
 from specview.tui.widgets.ask import AskLine
-from specview.tui.widgets.header import draft_name, model_name, settings
 
 ANY = 1 << 40
 """A count that no sequence reaches: the feed clamps to what there is."""
@@ -33,8 +33,6 @@ class Questions(Navigation):
     _filter: search.Filter | None = None
     _marks = Marks()
     _last: LastPlace | None = None
-    farewell: str | None = None
-    """A sentence for stderr once the terminal is restored."""
 
     # Go to
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from specview.cli import say
 
 if TYPE_CHECKING:
-    from specview.tui.app import SpecviewApp
+    from specview.tui.base import BaseApp
 
 INTERRUPTED = 130
 
 
-def show(app: SpecviewApp) -> int:
+def show(app: BaseApp) -> int:
     """Run the app until the person leaves it, and return the exit code.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from specview.errors import SpecviewError, TraceError
 from specview.export import csv
 from specview.export.levels import export_of
 from specview.export.sink import opened
-from specview.text import showable
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
 from specview.tui.bindings import BINDINGS, key_name
 from specview.tui.model import statistics
-from specview.tui.model.compare import Comparison, compare
+from specview.tui.model.compare import load_comparison
+from specview.tui.model.titles import draft_name, model_name, settings
 from specview.tui.questions import Questions
 from specview.tui.screens.choose import ChooseScreen
 from specview.tui.screens.closing import close
@@ -31,7 +30,6 @@ from specview.tui.screens.help import HelpScreen
 from specview.tui.screens.statistics import StatisticsScreen
 from specview.tui.themes import THEMES
 from specview.tui.widgets.ask import AskLine
-from specview.tui.widgets.header import draft_name, model_name, settings
 from specview.tui.widgets.output import OutputPane
 
 
@@ -180,29 +178,6 @@ class Showing(Questions):
 
     async def _do(self, action: str) -> None:
         await self.run_action(action)
-
-
-def load_comparison(left: Path, left_run: int | None, right: Path, right_run: int | None, index: int) -> Comparison:
-    """Read and align two runs; a run that is not named is the newest of its trace.
-
-    Raises:
-        TraceError: a trace cannot be read or holds no run.
-    """
-    with ExitStack() as stack:
-        readers = [stack.enter_context(TraceReader(path)) for path in (left, right)]
-        runs = [_run_of(reader, wanted) for reader, wanted in zip(readers, (left_run, right_run), strict=True)]
-        return compare(readers[0], runs[0], readers[1], runs[1], index)
-
-
-def _run_of(reader: TraceReader, wanted: int | None) -> RunRecord:
-    runs = reader.runs()
-    if not runs:
-        raise TraceError(f"{reader.path} holds no run; there is nothing to compare.")
-    run = runs[-1] if wanted is None else next((r for r in runs if r.id == wanted), None)
-    if run is None:
-        known = ", ".join(str(r.id) for r in runs)
-        raise TraceError(f"{showable(str(reader.path))} has no run {wanted}; it has {known}.")
-    return run
 
 
 def _free(path: Path) -> Path:

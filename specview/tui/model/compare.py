@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.round import Round
-from specview import metrics
+from specview.errors import TraceError
 from specview.summary import Summary, summarize
+from specview.text import showable
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord, SequenceRecord, TokenRecord
 from specview.tui.model.names import Names
@@ -46,50 +49,6 @@ class Comparison:
     shared: int
     """Output tokens that both have and agree on."""
     same_prompt: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """One metric on both sides. `difference` is right minus left."""
-
-    name: str
-    left: float | None
-    right: float | None
-    percent: bool = False
-
-    @property
-    def difference(self) -> float | None:
-        return None if self.left is None or self.right is None else self.right - self.left
-
-
-def counters(c: Comparison) -> list[Counter]:
-    """The metrics worth comparing, in the order of metrics.md."""
-
-    def both(name: str, value: object, percent: bool = False) -> Counter:
-        assert callable(value)
-        return Counter(name, value(c.left.summary), value(c.right.summary), percent)
-
-    def clock(phase: str) -> object:
-        return lambda s: None if s.clocks[phase] is None else s.clocks[phase].median / metrics.NS_PER_MS
-
-    return [
-        both("num_rounds", lambda s: s.totals.num_rounds),
-        both("num_draft_tokens", lambda s: s.totals.num_draft_tokens),
-        both("num_accepted_draft_tokens", lambda s: s.totals.num_accepted_draft_tokens),
-        both("num_output_tokens", lambda s: s.totals.num_output_tokens),
-        both("draft_acceptance_rate", lambda s: metrics.draft_acceptance_rate(s.totals), True),
-        both("judged_acceptance_rate", lambda s: metrics.judged_acceptance_rate(s.totals), True),
-        both("overlap", lambda s: metrics.mean_overlap(s.totals), True),
-        both("mean_acceptance_length", lambda s: metrics.mean_acceptance_length(s.totals)),
-        both("target_calls_per_token", lambda s: metrics.target_calls_per_token(s.totals)),
-        both("propose_ms (median)", clock("propose")),
-        both("score_ms (median)", clock("score")),
-        both("round_ms (median)", clock("round")),
-        both("tokens_per_second", lambda s: metrics.tokens_per_second(s.totals)),
-        both("baseline_ms_per_token", lambda s: s.run.baseline_ms_per_token),
-        both("measured_speedup", lambda s: s.measured_speedup),
-        both("cost_ratio", lambda s: s.cost_ratio),
-    ]
 
 
 def compare(
@@ -163,3 +122,26 @@ def _side(reader: TraceReader, run: RunRecord, sequence: SequenceRecord | None, 
     margin = choices[0][1] - choices[1][1] if len(choices) == 2 else None
     output = reader.token_count(sequence.id) - sequence.prompt_tokens
     return Side(summary, sequence, names, tokens, output, round_, margin, choices)
+
+
+def load_comparison(left: Path, left_run: int | None, right: Path, right_run: int | None, index: int) -> Comparison:
+    """Read and align two runs; a run that is not named is the newest of its trace.
+
+    Raises:
+        TraceError: a trace cannot be read or holds no run.
+    """
+    with ExitStack() as stack:
+        readers = [stack.enter_context(TraceReader(path)) for path in (left, right)]
+        runs = [_run_of(reader, wanted) for reader, wanted in zip(readers, (left_run, right_run), strict=True)]
+        return compare(readers[0], runs[0], readers[1], runs[1], index)
+
+
+def _run_of(reader: TraceReader, wanted: int | None) -> RunRecord:
+    runs = reader.runs()
+    if not runs:
+        raise TraceError(f"{reader.path} holds no run; there is nothing to compare.")
+    run = runs[-1] if wanted is None else next((r for r in runs if r.id == wanted), None)
+    if run is None:
+        known = ", ".join(str(r.id) for r in runs)
+        raise TraceError(f"{showable(str(reader.path))} has no run {wanted}; it has {known}.")
+    return run

@@ -9,14 +9,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from specview.text import join_pieces, showable
+from specview.text import join_pieces
 from specview.tui.charts import side_by_side
 from specview.tui.ink import Line, fit, wrap
-from specview.tui.model.compare import Comparison, Counter, Side, counters
+from specview.tui.model.compare import Comparison, Side
+from specview.tui.model.compare_table import counters, difference_text, value_text
 from specview.tui.model.flow import Flow
-from specview.tui.numbers import MISSING, count, plain, prob
+from specview.tui.model.titles import draft_name, model_name, settings
+from specview.tui.numbers import count, prob
 from specview.tui.screens.closing import close
-from specview.tui.widgets.header import draft_name, model_name, settings
 from specview.tui.widgets.scroll import ScrollCanvas
 
 _MIN_SIDE = 36
@@ -113,9 +114,9 @@ class ComparePane(ScrollCanvas):
             lines.append(
                 [
                     (fit(counter.name, name), ink.muted),
-                    (_value(counter, counter.left).rjust(11), ink.text),
-                    (_value(counter, counter.right).rjust(11), ink.text),
-                    (_difference(counter).rjust(12), ink.strong if counter.difference else ink.faint),
+                    (value_text(counter, counter.left).rjust(11), ink.text),
+                    (value_text(counter, counter.right).rjust(11), ink.text),
+                    (difference_text(counter).rjust(12), ink.strong if counter.difference else ink.faint),
                 ]
             )
         return lines
@@ -156,41 +157,3 @@ class CompareScreen(Screen[None]):
 
     def action_close(self) -> None:
         close(self)
-
-
-def _value(counter: Counter, value: float | None) -> str:
-    if value is None:
-        return MISSING
-    if counter.percent:
-        return f"{100 * value:.1f} %"
-    return count(value) if isinstance(value, int) else plain(value, 0)
-
-
-def _difference(counter: Counter) -> str:
-    difference = counter.difference
-    if difference is None:
-        return MISSING
-    sign = "+" if difference > 0 else "−" if difference < 0 else ""
-    return sign + _value(counter, abs(difference))
-
-
-def table_lines(comparison: Comparison) -> list[str]:
-    """The comparison as plain text, for a terminal that is none."""
-    c = comparison
-    lines = []
-    for letter, side in (("A", c.left), ("B", c.right)):
-        info = side.summary.run.info
-        lines.append(f"{letter}  {model_name(info.target)} ◂ {draft_name(info)} · {' · '.join(settings(info))}")
-    if c.divergence is None:
-        lines.append(f"the outputs agree on all {c.shared} tokens that both have")
-    else:
-        lines.append(f"the outputs agree on {c.shared} tokens and part at output token {c.divergence + 1}")
-        for letter, side in (("A", c.left), ("B", c.right)):
-            if side.margin is not None:
-                lines.append(f"{letter}  top-2 margin of the target there: {prob(side.margin, 0)}")
-    lines.append("")
-    lines.append(f"{'counter':<28}{'A':>11}{'B':>11}{'B − A':>12}")
-    for counter in counters(c):
-        left, right = _value(counter, counter.left), _value(counter, counter.right)
-        lines.append(f"{counter.name:<28}{left:>11}{right:>11}{_difference(counter):>12}")
-    return [showable(line) for line in lines]

@@ -14,9 +14,9 @@ from specview.trace.distribution import Spread
 from specview.tui.charts import bar_row, columns, side_by_side
 from specview.tui.ink import Line, bar, spread, wrap
 from specview.tui.model.statistics import Bin, Statistics, best
+from specview.tui.model.titles import draft_name, model_name, settings
 from specview.tui.numbers import MISSING, count, milliseconds, plain, prob
 from specview.tui.screens.closing import close
-from specview.tui.widgets.header import draft_name, model_name, settings
 from specview.tui.widgets.scroll import ScrollCanvas
 
 _LABEL = 8

@@ -1,0 +1,33 @@
+"""`specview compare`: two runs side by side, aligned by output token."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("compare", short_help="Two runs side by side.")
+@click.argument("left", metavar="TRACE", type=click.Path(path_type=Path))
+@click.argument("right", metavar="TRACE", type=click.Path(path_type=Path))
+@click.option("--run", "left_run", type=int, help="The run of the first trace; its newest otherwise.")
+@click.option("--other-run", "right_run", type=int, help="The run of the second trace; its newest otherwise.")
+@click.option("--prompt", "prompt", type=click.IntRange(1), default=1, show_default=True, help="Which prompt to align.")
+def command(left: Path, right: Path, left_run: int | None, right_run: int | None, prompt: int) -> int:
+    """Where the outputs of two runs part, by what margin, and what each run cost.
+
+    The same TRACE twice compares two of its runs. When stdout is no terminal, the comparison is printed as a table."""
+    from specview.tui.model.compare import load_comparison
+
+    comparison = load_comparison(left, left_run, right, right_run, prompt - 1)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        from specview.tui.model.compare_table import table
+
+        for line in table(comparison):
+            click.echo(line)
+        return 0
+    from specview.tui.compare_app import CompareApp
+    from specview.tui.run import show
+
+    return show(CompareApp(comparison, left, left_run, right, right_run))
