@@ -87,13 +87,19 @@ def cost_station(figures: Figures, case: Case) -> Station:
 
 
 def scale(positions: int, ratio: float | None) -> tuple[float, ...]:
-    """The steps of the estimate: from ½ to a little beyond as many steps as positions, and beyond the true value."""
+    """The steps of the estimate: from one forward to a little beyond as many as positions, and beyond the truth."""
     most = max(positions + 1.0, (ratio or 0) + 1)
-    return tuple(0.5 + STEP * i for i in range(int((most - 0.5) / STEP) + 1))
+    return tuple(1 + STEP * i for i in range(int((most - 1) / STEP) + 1))
 
 
 def _ms(ns: int | None) -> Word:
-    return number("–" if ns is None else f"{ns / 1e6:.3g}")
+    return number("–" if ns is None else milliseconds(ns))
+
+
+def milliseconds(ns: int) -> str:
+    """Three digits where they mean something: 0.31, 6.1, 23.4, 1,460."""
+    ms = ns / 1e6
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def _bars(figures: Figures) -> list[Bar]:
@@ -103,7 +109,7 @@ def _bars(figures: Figures) -> list[Bar]:
         Bar(
             "positions" if c.positions > 1 else "one",
             c.target_ns,
-            f"{c.target_ns / 1e6:.3g} ms",
+            f"{milliseconds(c.target_ns)} ms",
             late=c.positions > 1,
             values={"n": number(c.positions)},
         )

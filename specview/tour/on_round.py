@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.cells import cell_len
+
 from engine.round import Position, Round
 from specview.story import probability
 from specview.tour import cases
+from specview.tour.costs import milliseconds
 from specview.tour.exhibits import Mask
 from specview.tour.questions import Choice, Marks, Option, Prefix
 from specview.tour.station import Station, Veil
@@ -78,7 +81,7 @@ def score(survey: Survey, case: Case) -> Station:
             **_named(survey, round_),
             "calls": number(calls),
             "last": Word(sub("p", round_.proposed + 1)),
-            "time": number("–" if ns is None else f"{ns / 1e6:.3g} ms"),
+            "time": number("–" if ns is None else f"{milliseconds(ns)} ms"),
         },
         variants=() if calls == 1 else ("other",),
         selected=1,
@@ -125,12 +128,14 @@ def correct(survey: Survey, case: Case) -> Station:
     q |= {refused.candidate or 0: refused.draft_prob or 0.0}
     p[round_.correction_token] = round_.correction_target_prob or 0.0
     q[round_.correction_token] = round_.correction_draft_prob or 0.0
+    widest = max(cell_len(survey.name(token)) for token in offered)
     options = []
     for token in offered:
         key = "new" if token == round_.correction_token else "refused" if token == refused.candidate else "draft"
         name = survey.word(token, "rejected" if key == "refused" else "text")
-        target = Word(f" p {probability(p[token])}" if token in p else " p –", "target")
-        label = (name, target, Word(f" q {probability(q[token])}", "draft"))
+        blank = Word(" " * (widest - cell_len(name.text)))
+        target = Word(f"  p {probability(p[token]) if token in p else '–':<5}", "target")
+        label = (name, blank, target, Word(f" q {probability(q[token])}", "draft"))
         options.append(Option(key, label, {"item": name}))
     return Station(
         "correct",

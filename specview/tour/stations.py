@@ -10,7 +10,7 @@ from specview.tour.costs import Figures, cost_station
 from specview.tour.exhibits import Bar, Bars, Histogram
 from specview.tour.on_round import accept, correct, kv_full, kv_rejected, mask, propose, same, score, stop
 from specview.tour.questions import Choice, Marks, Option
-from specview.tour.station import ORDER, Station
+from specview.tour.station import ORDER, Station, Veil
 from specview.tour.survey import Case, Survey
 from specview.tour.words import number
 
@@ -29,7 +29,7 @@ def stations(survey: Survey, figures: Figures, found: Survey | None = None) -> t
         "progress": _progress(survey, phases),
         "cost": cost_station(figures, phases or survey.cases[0]),
         "flops": _flops(survey, phases),
-        "close": Station("close", (phases or survey.cases[0]).place, timeline=True),
+        "close": Station("close", (phases or survey.cases[0]).place),
     }
     whole: tuple[tuple[str, Case | None, Callable[[Survey, Case], Station]], ...] = (
         ("propose", phases, propose),
@@ -73,6 +73,8 @@ def _chain(survey: Survey, case: Case | None) -> Station:
         "chain",
         _start(survey, case).place,
         Choice(options, right),
+        veil=Veil("propose"),
+        after="propose",
         values=values,
         variants=() if calls < t.num_output_tokens else ("long",),
         exhibit=Bars((bars,)),

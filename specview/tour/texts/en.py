@@ -97,17 +97,17 @@ TEXTS = {
     "accept.none": "This trace has no round whose test can be made again: it needs q, p and u of each candidate.",
     # 5
     "correct.title": "Correct",
-    "correct.lead": "“{refused}” was refused. One token takes its place, drawn from the residual, max(0, p − q) "
+    "correct.lead": "“{refused}” was rejected. One token takes its place, drawn from the residual, max(0, p − q) "
     "brought to sum 1. Only what the target wants more than the draft did is left in it.",
-    "correct.lead.greedy": "“{refused}” was refused. At temperature 0, the target's first choice takes its place.",
+    "correct.lead.greedy": "“{refused}” was rejected. At temperature 0, the target's first choice takes its place.",
     "correct.ask": "Which of these can take its place?",
     "correct.yes": "“{new}”: its p is above its q, and the residual gave it {prob}.",
     "correct.yes.greedy": "“{new}” is what the target finds most probable there.",
     "correct.no.refused": "“{item}” has p below q, or it would have stayed: nothing of it is left.",
-    "correct.no.refused.greedy": "“{item}” was refused because the target prefers another.",
+    "correct.no.refused.greedy": "“{item}” was rejected because the target prefers another.",
     "correct.no.draft": "“{item}” has no more p than q, so max(0, p − q) is 0 there.",
     "correct.no.draft.greedy": "“{item}” is not the most probable one in column target.",
-    "correct.none": "The round at hand has no refusal with the probabilities that a residual needs.",
+    "correct.none": "The round at hand has no rejection with the probabilities that a residual needs.",
     # 6
     "mask.title": "The causal mask",
     "mask.lead": "All rows came out of one forward, because the causal mask lets a row see only what stands left of "
@@ -119,8 +119,8 @@ TEXTS = {
     "mask.exhibit": "What each row saw",
     "mask.none": "This trace has no round with at least two candidates and their probabilities.",
     # 7
-    "stop.title": "Stop at the first refusal",
-    "stop.lead": "“{refused}” is refused; another token takes its place. “{heir}” behind it is scored already, with "
+    "stop.title": "Stop at the first rejection",
+    "stop.lead": "“{refused}” is rejected; another token takes its place. “{heir}” behind it is scored already, with "
     "p {p} against q {q}, by the same forward and at no further cost.",
     "stop.ask": "What may be done with “{heir}”?",
     "stop.opt.keep": "Keep it, if p is high enough",
@@ -129,28 +129,28 @@ TEXTS = {
     "stop.yes": "“{heir}” was scored as if “{refused}” stood. That path is gone, and its p with it.",
     "stop.no.keep": "p {p} is the chance of “{heir}” behind “{refused}”, which is not in the text any more.",
     "stop.no.judge": "The test would compare p {p} with q {q}, both behind “{refused}”, a token that is gone.",
-    "stop.none": "This trace has no round with a candidate behind a refused one, and its probabilities.",
+    "stop.none": "This trace has no round with a candidate behind a rejected one, and its probabilities.",
     # 8
     "same.title": "The right token, too early",
-    "same.lead": "“{refused}” is refused, “{new}” takes its place. And the next token that gets committed behind it is "
+    "same.lead": "“{refused}” is rejected, “{new}” takes its place. And the next token that gets committed is "
     "“{heir}”: the very one that the draft had put there.",
     "same.ask": "May “{heir}” be committed now, in this round?",
     "same.opt.equal": "Yes, it is the same token",
     "same.opt.test": "Yes, if its u passes",
     "same.opt.never": "No, its score is of another path",
-    "same.yes": "No: p was {p} behind “{refused}”, and is {later} behind “{new}”: → shows the next round.",
-    "same.yes.unknown": "No: it was scored behind “{refused}”, and scored again behind “{new}”: → shows it.",
+    "same.yes": "p was {p} behind “{refused}”, and is {later} behind “{new}”: → shows the next round.",
+    "same.yes.unknown": "It was scored behind “{refused}”, and scored again behind “{new}”: → shows it.",
     "same.no.equal": "Nobody knows that yet: now there is only its p behind “{refused}”, which is gone.",
     "same.no.test": "The test would use its p behind “{refused}”; the text goes on behind “{new}”.",
     "same.none": "No round of this trace discards a candidate that equals the next token. With the engine installed, "
     "the tour records until it has one.",
     # 9
     "progress.title": "Progress",
-    "progress.lead": "Each round ends with one token of the target's own: the correction after a refusal, the bonus "
+    "progress.lead": "Each round ends with one token of the target's own: the correction after a rejection, the bonus "
     "after a full acceptance. In this run γ, the number of candidates, was at most {gamma}.",
     "progress.ask": "How many tokens can a round bring? Mark all that can be.",
     "progress.yes": "1 to {most}; over {rounds} rounds {mean} on average. No round does worse than a plain step.",
-    "progress.no.zero": "Even if all candidates are refused, the target's own token stays.",
+    "progress.no.zero": "Even if all candidates are rejected, the target's own token stays.",
     "progress.no.over": "At most {gamma} candidates and one token of the target: that is less than {item}.",
     "progress.missing": "{item} can be: {less} accepted, and one token of the target's own.",
     "progress.exhibit": "Rounds by tokens brought",
@@ -158,7 +158,7 @@ TEXTS = {
     # 10
     "kv_rejected.title": "KV after a rejection",
     "kv_rejected.lead": "The forward wrote the KV of “{pending}”, still pending from before, and of each candidate. "
-    "Now “{refused}” is refused, and “{new}” is drawn in its place.",
+    "Now “{refused}” is rejected, and “{new}” is drawn in its place.",
     "kv_rejected.ask": "Whose KV is in the target's cache after the round?",
     "kv_rejected.opt.pending": "“{item}”, pending before",
     "kv_rejected.opt.new": "“{item}”, the correction",
@@ -167,7 +167,7 @@ TEXTS = {
     "kv_rejected.no.behind": "“{item}” attended to “{refused}”: its KV belongs to a path that is gone.",
     "kv_rejected.no.new": "“{item}” was drawn after the forward: nobody has computed its KV yet.",
     "kv_rejected.missing": "“{item}” is on the true path, and this forward was fed it.",
-    "kv_rejected.none": "This trace has no refusal with the cache lengths recorded.",
+    "kv_rejected.none": "This trace has no rejection with the cache lengths recorded.",
     # 11
     "kv_full.title": "KV after a full acceptance",
     "kv_full.lead": "All {n} candidates are accepted. The row behind the last one, out of the same forward, gives the "
@@ -208,13 +208,13 @@ TEXTS = {
     "serial calls shrank.",
     "flops.yes.same": "{positions} positions for {tokens} tokens: the same FLOPs, the draft's on top.",
     "flops.yes.less": "{positions} positions for {tokens} tokens, as the trace counts.",
-    "flops.no.less": "A round scores one position more than it has candidates, the refused ones among them.",
+    "flops.no.less": "A round scores one position more than it has candidates, the rejected ones among them.",
     "flops.no.same": "The slots that were rolled back had been computed as well.",
     "flops.no.same.same": "Compare the bars.",
     "flops.no.same.less": "The trace counts fewer positions than tokens.",
     "flops.no.less.less": "Compare the bars.",
     "flops.no.more": "In this run no scored position was given up.",
-    "flops.exhibit": "Positions scored by the target, and its serial calls",
+    "flops.exhibit": "Scored positions, and serial calls",
     "flops.bar.plain_positions": "positions, plain",
     "flops.bar.positions": "positions, here",
     "flops.bar.plain_calls": "calls, plain",
@@ -226,6 +226,6 @@ TEXTS = {
     "A discarded one never stays, even if it is right: its p is of a path that is gone. KV stays where a token is on "
     "the true path and was fed.",
     "close.record": "Now watch your own models:",
-    "close.look": "Look for the ratio at each refusal, the accepted share (s), score against a plain step, and rounds "
-    "whose correction equals a discarded token (f).",
+    "close.look": "Look for the ratio at each rejection, the accepted share (s), score against a plain step, and "
+    "rounds whose correction equals a discarded token (f).",
 }

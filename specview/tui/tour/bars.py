@@ -12,6 +12,9 @@ from specview.tui.ink import Line, spread, width_of
 from specview.tui.tour.typeset import inks
 from specview.tui.widgets.canvas import Canvas
 
+_DISPENSABLE = ("key.list", "key.pane", "key.home", "key.again", "key.phase", "key.other", "key.language", "key.show")
+"""The keys that a narrow line leaves out, first to last."""
+
 
 class TourHeader(Canvas):
     """The station, the stations done, and the round under the cursor once that gives nothing away."""
@@ -77,8 +80,10 @@ class TourKeys(Canvas):
         if self._notice:
             return [[(" ", self.ink.text), (showable(self._notice), self.ink.pending)]]
         keys = self._keys()
-        while len(keys) > 2 and width_of(self._line(keys)) > width:
-            del keys[-2]
+        for dispensable in _DISPENSABLE:
+            if width_of(self._line(keys)) <= width:
+                break
+            keys = [key for key in keys if key[1] != dispensable]
         return [self._line(keys)]
 
     def _keys(self) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from specview.tour.exhibits import Bars, Exhibit, Histogram, Mask
 from specview.tour.station import Station
 from specview.tour.words import plain
 from specview.tui.ink import Line, bar, crop, fit
-from specview.tui.tour.typeset import inks, style_of
+from specview.tui.tour.typeset import inks, style_of, wrapped
 from specview.tui.widgets.canvas import Canvas
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -45,8 +45,8 @@ class ExhibitPane(Canvas):
     def _mask(self, mask: Mask, width: int) -> list[Line]:
         """A row a distribution, a column a piece of its prefix."""
         ink = self.ink
-        room = max(3, min(12, (width - 4) // len(mask.columns) - 1))
-        head: Line = [("    ", ink.faint)]
+        room = max(3, min(12, (width - 5) // len(mask.columns) - 1))
+        head: Line = [("     ", ink.faint)]
         for column in mask.columns:
             head += [(fit(column.text, room), style_of(column.role, ink, ink.text)), (" ", ink.text)]
         lines = [head]
@@ -54,7 +54,7 @@ class ExhibitPane(Canvas):
             asked = row == mask.asked
             label = "p" + str(row).translate(_SUBSCRIPTS)
             line: Line = [("› " if asked else "  ", ink.strong), (label, ink.target)]
-            line.append((" " * (4 - 2 - cell_len(label)), ink.text))
+            line.append((" " * (3 - cell_len(label)), ink.text))
             for place in range(len(mask.columns)):
                 if self._hidden:
                     cell, style = "?", ink.faint
@@ -107,5 +107,5 @@ class ExhibitPane(Canvas):
                 lines.append(line)
             lines.append([])
         if bars.note:
-            lines.append(inks(catalogue.of(station, f"note.{bars.note}", bars.values), ink, ink.faint))
+            lines += wrapped(inks(catalogue.of(station, f"note.{bars.note}", bars.values), ink, ink.faint), width)
         return lines

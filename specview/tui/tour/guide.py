@@ -78,7 +78,8 @@ class GuidePane(Canvas):
         if len(lead) + 1 + needed <= height:
             spare = height - len(lead) - 1 - needed
             gap: list[Line] = [[]] if spare >= 1 else []
-            return [*lead, [], *ask, *gap, *options, *([[], *answer] if answer else [])]
+            top: list[Line] = [[]] if spare >= 4 else []
+            return [*top, *lead, [], *ask, *gap, *options, *([[], *answer] if answer else [])]
         return [*ask, *([[]] if needed + 1 <= height else []), *options, *([[], *answer] if answer else [])]
 
     def _missing(self, station: Station, catalogue: Catalogue, width: int) -> list[Line]:

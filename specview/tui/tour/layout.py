@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from specview.tour.exhibits import Bars, Exhibit, Histogram, Mask
 
 SMALLEST = (64, 20)
+ROUND_ROWS = 8
+"""Beside an exhibit the round needs its title, its heads and a usual γ+1 rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +47,5 @@ def tour_layout(width: int, height: int, exhibit: Exhibit | None, *, kv: bool, t
     output = max(3, min(10, body // 4))
     wanted = exhibit_rows(exhibit)
     left = body - output - 1
-    both = wanted == 0 or left - wanted - 1 >= 12
+    both = wanted == 0 or left - wanted >= ROUND_ROWS
     return TourLayout(False, guide, output, (wanted if both else left) if wanted else 0, both, kv_rows, bars)

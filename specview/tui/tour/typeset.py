@@ -44,7 +44,7 @@ def wrapped(line: Line, width: int) -> list[Line]:
     space: Line = []
     for unit, size in _units(line):
         if unit[0][0] == " ":
-            space = unit if used else []
+            space = [*space, *unit] if used else []
             continue
         if used + len(space) + size > width and used:
             lines.append([])

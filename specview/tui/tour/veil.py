@@ -39,7 +39,8 @@ def veiled(view: View, station: Station, attempt: Attempt) -> View:
         )
         accepted = sum(1 for p in positions if p.fate == "accepted")
         round_ = replace(round_, positions=positions, accepted=accepted, cut=None)
-    selected = view.selected or station.selected or 1
+    first = min(attempt.count + 1, max(1, round_.proposed)) if veil.draws else 1
+    selected = view.selected or station.selected or first
     return replace(_at(view, phase, selected), snapshot=replace(_at(view, phase, selected).snapshot, round=round_))
 
 
