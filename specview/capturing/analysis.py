@@ -61,6 +61,26 @@ def to_round(seen: Observation, context: Context) -> Round:
     )
 
 
+TWICE = "The settings asked for were applied twice to the draft, so q is sharper than asked."
+
+
+def settings_applied_twice(seen: Observation, context: Context) -> bool:
+    """Whether the draft's distributions are off the settings asked for, and are those of applying them twice.
+
+    That is what transformers 5.24 does: the processors prepared for the target are handed to the assistant's own
+    `generate`, which prepares and appends its own.
+    """
+    if context.asked is None or seen.draft_scores is None or not seen.proposed:
+        return False
+    scores = matrices(seen, context.asked, seen.sequence[seen.committed_before :].to(seen.target_scores.device))
+    if scores.draft is None or scores.draft_asked is None or not context.asked.only_sampling:
+        return False
+    ties = context.asked.sampling.top_p < 1.0
+    once = deviation.largest(scores.draft, scores.draft_asked, ties=ties)
+    again = context.asked.apply(scores.draft_asked, seen.sequence, seen.committed_before)
+    return max(once) > deviation.NOTICEABLE >= max(deviation.largest(scores.draft, again, ties=ties))
+
+
 def _positions(
     seen: Observation,
     context: Context,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+NOTICEABLE = 1e-3
+"""Above this a difference is no rounding."""
 _EQUAL = 1e-6
 """Below this two softmaxes of the same numbers may differ by rounding alone."""
 

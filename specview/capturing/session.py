@@ -16,7 +16,8 @@ from torch import Tensor
 
 from engine.round import Round, RunInfo, Sequence, Status, StopReason
 from engine.vocabulary import Vocabulary
-from specview.capturing.analysis import to_round
+from specview.capturing.analysis import TWICE, settings_applied_twice, to_round
+from specview.capturing.deviation import NOTICEABLE
 from specview.capturing.facts import Facts, as_run, facts_of
 from specview.capturing.observation import Observation
 from specview.capturing.recorder import Recorder
@@ -36,6 +37,8 @@ class _Run:
     note: str | None
     sequences: int = 0
     explained: set[int] = field(default_factory=set)
+    examined: bool = False
+    """Whether it was looked at why q is off the settings asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,8 @@ class Session:
         found = to_round(seen, facts.context)
         self._explain(call.run, _ids(found))
         self._writer.add_round(call.sequence, found)
+        if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in found.positions):
+            self._examine(call.run, seen, facts)
 
     def _end(self, key: int, reason: StopReason) -> None:
         self._writer.end_sequence(self._open.pop(key).sequence, reason)
@@ -165,6 +170,13 @@ class Session:
         self._runs.append(run)
         self._writer.set_status("running", note, run=id_)
         return run
+
+    def _examine(self, run: _Run, seen: Observation, facts: Facts) -> None:
+        """Say in the run why q is off, once, where the reason is known."""
+        run.examined = True
+        if settings_applied_twice(seen, facts.context):
+            run.note = " ".join(sentence for sentence in (TWICE, run.note) if sentence)
+            self._writer.set_status("running", run.note, run=run.id)
 
     def _explain(self, run: _Run, ids: Iterable[int]) -> None:
         """Store what each token id stands for before the first round that shows it."""

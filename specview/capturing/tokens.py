@@ -17,7 +17,7 @@ def find_tokenizer(given: Any, of_call: Any, name: str | None) -> tuple[Any, str
     for tokenizer in (given, of_call):
         if tokenizer is not None:
             return tokenizer, None
-    hint = "give one with specview.capture(path, tokenizer=…) to see text instead of token ids."
+    hint = "give capture(…, tokenizer=…) to see text instead of token ids."
     if not name:
         return None, f"No tokenizer is known for this model; {hint}"
     from transformers import AutoTokenizer

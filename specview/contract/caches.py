@@ -46,10 +46,11 @@ def c10_draft_kv(context: Context, r: Round) -> Outcome:
     if r.draft_kv_before is not None and r.draft_kv_written is not None:
         bounds.append(r.draft_kv_before + r.draft_kv_written)
         if r.draft_kv_after != min(bounds):
+            lost = "; the next round must feed again what it gave up" if r.draft_kv_after < min(bounds) else ""
             findings.append(
                 Finding(
                     f"draft_kv_after {r.draft_kv_after}",
-                    f"{min(bounds)}: min(committed − 1, t + accepted, positions fed)",
+                    f"{min(bounds)}: min(committed − 1, t + accepted, positions fed){lost}",
                 )
             )
     elif r.draft_kv_after > min(bounds):

@@ -101,7 +101,8 @@ def test_the_output_is_the_concatenation_of_what_the_rounds_committed(tmp_path):
 def test_temperature_is_applied_twice_to_the_draft_and_check_says_so(tmp_path, dtype):
     target, draft = (model.to(dtype) for model in pair())
     record(tmp_path / "t.db", target, (prompt(), {**MEMBERS, "temperature": 0.5, "assistant_model": draft}))
-    ((_, _, rounds, tokens),) = everything(tmp_path / "t.db")
+    ((run, _, rounds, tokens),) = everything(tmp_path / "t.db")
+    assert "applied twice to the draft" in run.message
     ids = [t.token for t in tokens]
     off = []
     for r in rounds:
@@ -123,9 +124,10 @@ def test_temperature_is_applied_twice_to_the_draft_and_check_says_so(tmp_path, d
 def test_top_p_is_applied_twice_to_the_draft_and_once_to_the_target(tmp_path, top_k):
     target, draft = pair()
     record(tmp_path / "t.db", target, (prompt(), {**MEMBERS, "top_k": top_k, "top_p": 0.7, "assistant_model": draft}))
-    ((_, _, rounds, _),) = everything(tmp_path / "t.db")
+    ((run, _, rounds, _),) = everything(tmp_path / "t.db")
     assert max(p.draft_deviation for r in rounds for p in r.positions[: r.proposed]) > 0.05
     assert max(p.target_deviation for r in rounds for p in r.positions) < 1e-5
+    assert "applied twice to the draft" in run.message
     assert "C1" in clauses(tmp_path / "t.db")
 
 
@@ -144,9 +146,10 @@ def test_top_p_is_applied_twice_to_the_draft_and_once_to_the_target(tmp_path, to
 def test_settings_that_survive_being_applied_twice_are_no_finding(tmp_path, settings):
     target, draft = pair()
     record(tmp_path / "t.db", target, (prompt(), {**MEMBERS, **settings, "assistant_model": draft}))
-    ((_, _, rounds, _),) = everything(tmp_path / "t.db")
+    ((run, _, rounds, _),) = everything(tmp_path / "t.db")
     assert max(p.draft_deviation for r in rounds for p in r.positions[: r.proposed]) < 1e-5
     assert max(p.target_deviation for r in rounds for p in r.positions) < 1e-5
+    assert "applied twice" not in run.message
     assert "C1" not in clauses(tmp_path / "t.db")
 
 
