@@ -116,13 +116,12 @@ class Asked:
         warpers: list[Any] = []
         for one in asked:
             kind = type(one)
-            in_order = not warpers or _rank(kind) > _rank(type(warpers[-1]))
-            if kind in _SAMPLING_WARPERS and not after and in_order and one_filter(one):
-                warpers.append(one)
-            elif kind in (*_SAMPLING_WARPERS, *_OF_THE_ROW, *_OF_THE_PREFIX):
-                (after if warpers or after else before).append(one)
-            else:
+            if kind not in (*_SAMPLING_WARPERS, *_OF_THE_ROW, *_OF_THE_PREFIX):
                 return None
+            if kind in _SAMPLING_WARPERS and not after and _in_order(warpers, one) and _removes_plainly(one):
+                warpers.append(one)
+            else:
+                (after if warpers or after else before).append(one)
         return cls(tuple(before), _as_sampling(warpers), tuple(after))
 
     @property
@@ -154,13 +153,15 @@ class Asked:
         return torch.cat(rows)
 
 
-def one_filter(one: Any) -> bool:
+def _in_order(warpers: list[Any], one: Any) -> bool:
+    """Whether a warper comes behind the ones before it in the order that `Sampling` means."""
+    place = _SAMPLING_WARPERS.index
+    return not warpers or place(type(one)) > place(type(warpers[-1]))
+
+
+def _removes_plainly(one: Any) -> bool:
     """Whether a warper removes tokens the usual way: to −∞, and keeps no more than it must."""
     return getattr(one, "filter_value", -float("inf")) == -float("inf") and getattr(one, "min_tokens_to_keep", 1) == 1
-
-
-def _rank(kind: type) -> int:
-    return _SAMPLING_WARPERS.index(kind)
 
 
 def _as_sampling(warpers: list[Any]) -> Sampling:
