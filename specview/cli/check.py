@@ -51,11 +51,13 @@ def command(traces: tuple[Path, ...], as_json: bool) -> int:
 
 def _check(path: Path) -> list[RunReport]:
     from specview.cli.progress import counting
+    from specview.cli.wording import warn
     from specview.contract import check_run
     from specview.trace.reader import TraceReader
 
     reports = []
     with TraceReader(path) as reader:
+        warn(reader)
         for run in reader.runs():
             with counting(f"checking run {run.id}", reader.run_round_count(run.id)) as progress:
                 reports.append(check_run(reader, run, progress))

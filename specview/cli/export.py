@@ -36,6 +36,7 @@ def command(
     as a formula gets an apostrophe in front. A file appears whole or not at all. `perfetto` writes a timeline of all
     phases for ui.perfetto.dev, whatever the level."""
     from specview.cli.progress import counting
+    from specview.cli.wording import warn
     from specview.export import csv, jsonl, parquet, perfetto
     from specview.export.levels import export_of
     from specview.export.sink import opened
@@ -48,6 +49,7 @@ def command(
         if raw_text:
             raise click.UsageError("raw text could command the terminal; name a file with -o")
     with TraceReader(trace) as reader:
+        warn(reader)
         if chosen == "perfetto":
             total = reader.number("SELECT count(*) FROM rounds")
             with opened(output, force=force) as out, counting("exporting", total) as progress:

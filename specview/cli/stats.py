@@ -22,11 +22,13 @@ def command(trace: Path, run_id: int | None, as_json: bool) -> int:
 
     The names are those of the metrics; each rate stands beside its denominator."""
     from specview.cli.progress import working
+    from specview.cli.wording import warn
     from specview.errors import TraceError
     from specview.summary import document, summarize
     from specview.trace.reader import TraceReader
 
     with TraceReader(trace) as reader:
+        warn(reader)
         runs = [run for run in reader.runs() if run_id in (None, run.id)]
         if not runs:
             known = ", ".join(str(run.id) for run in reader.runs()) or "none"
@@ -51,11 +53,13 @@ def print_summary(trace: Path) -> None:
     Raises:
         TraceError: the trace cannot be read, or holds no run.
     """
+    from specview.cli.wording import warn
     from specview.errors import TraceError
     from specview.summary import summarize
     from specview.trace.reader import TraceReader
 
     with TraceReader(trace) as reader:
+        warn(reader)
         runs = reader.runs()
         if not runs:
             raise TraceError(f"{trace} holds no run.")

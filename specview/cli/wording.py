@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specview.text import showable
+from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
 
 LONGEST_NAME = 60
@@ -11,6 +12,14 @@ LONGEST_NAME = 60
 def count(number: int, thing: str) -> str:
     """`1 round`, `1,234 rounds`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def warn(reader: TraceReader) -> None:
+    """Say on stderr what a trace may lack."""
+    if reader.warning is not None:
+        from specview.cli import say
+
+        say(f"{reader.path}: {reader.warning}.")
 
 
 def model_name(name: str | None) -> str:

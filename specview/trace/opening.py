@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.round import FINAL_STATUSES
 from specview.errors import TraceError
 from specview.text import showable
 from specview.trace import schema
@@ -108,6 +109,8 @@ def open_read_only(path: Path) -> Opened:
     try:
         try:
             _require_trace(path, opened.connection)
+            if immutable:
+                opened.warning = _missing_log(opened.connection)
         except sqlite3.OperationalError as error:
             if not _needs_recovery(error):
                 raise
@@ -121,6 +124,14 @@ def open_read_only(path: Path) -> Opened:
         opened.close()
         raise
     return opened
+
+
+def _missing_log(connection: sqlite3.Connection) -> str | None:
+    """A file in WAL mode whose log is gone may lack its end; one whose runs have all ended does not."""
+    statuses = [status for (status,) in connection.execute("SELECT status FROM runs")]
+    if statuses and all(status in FINAL_STATUSES for status in statuses):
+        return None
+    return "it was copied without its -wal file, so what was recorded last is missing"
 
 
 def _peek(path: Path) -> bytes | None:
