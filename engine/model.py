@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cache import cache_length, make_cache, roll_back
+from engine.cache import RollbackCache, cache_length, make_cache, roll_back
 from engine.errors import PairError
+from engine.fused import FusedForward, fuse
 
 PREFILL_BLOCK = 4096
 """Prompt positions fed in one forward; longer prompts go in blocks so that activations stay bounded."""
@@ -23,14 +24,14 @@ class Model:
     """A transformers causal LM on one sequence.
 
     Attributes:
-        module: the transformers module, in eval mode.
+        module: the transformers module, in eval mode; Llama-shaped ones run through `engine.fused` instead of it.
         name: what the user called it.
         vocab_size: width of its logits.
         context_length: positions it was made for; None when its config does not say.
         calls: forwards since the sequence began.
     """
 
-    def __init__(self, module: Any, name: str) -> None:
+    def __init__(self, module: Any, name: str, fused: bool = True) -> None:
         self.module = module.eval()
         self.name = name
         self.config = module.config.get_text_config(decoder=True)
@@ -41,7 +42,8 @@ class Model:
         self.hidden: Tensor | None = None
         self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache = make_cache(module.config, 0)
-        self._hook: Any = None
+        self._fused: FusedForward | None = fuse(module) if fused else None
+        self._catches_hidden = False
 
     @property
     def device(self) -> torch.device:
@@ -67,8 +69,9 @@ class Model:
 
         They are caught where the head receives them from the body; nothing is computed twice.
         """
-        if self._hook is None:
-            self._hook = self.module.base_model.register_forward_hook(self._keep_hidden)
+        if self._fused is None and not self._catches_hidden:
+            self.module.base_model.register_forward_hook(self._keep_hidden)
+        self._catches_hidden = True
 
     def _keep_hidden(self, _module: Any, _inputs: Any, output: Any) -> None:
         self.hidden = output.last_hidden_state[0]
@@ -83,18 +86,23 @@ class Model:
         Returns:
             (keep, vocab) logits in the model's dtype.
         """
-        options: dict[str, Any] = {"logits_to_keep": keep} if self._keeps_logits else {}
         self.calls += 1
+        if self._fused is not None and isinstance(self._cache, RollbackCache):
+            logits, hidden = self._fused.forward(ids, self._cache, keep, self._catches_hidden)
+            if self._catches_hidden:
+                self.hidden = hidden
+            return logits
+        options: dict[str, Any] = {"logits_to_keep": keep} if self._keeps_logits else {}
         output = self.module(input_ids=ids[None], cache=self._cache, use_cache=True, **options)
-        logits: Tensor = output.logits[0]
-        return logits[logits.shape[0] - keep :]
+        every: Tensor = output.logits[0]
+        return every[every.shape[0] - keep :]
 
     def prefill(self, ids: Tensor) -> list[Tensor]:
         """Feed a prompt in as few forwards as memory allows; returns the caught hidden states, block by block."""
         hidden = []
         for start in range(0, ids.shape[0], PREFILL_BLOCK):
             self.forward(ids[start : start + PREFILL_BLOCK], 1)
-            if self._hook is not None and self.hidden is not None:
+            if self._catches_hidden and self.hidden is not None:
                 hidden.append(self.hidden)
         return hidden
 

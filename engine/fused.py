@@ -1,0 +1,215 @@
+"""The forward of Llama-shaped models without the modules around it: the same weights, a third of the calls.
+
+A transformers forward makes some forty Python calls a layer, which on a small model takes as long as reading the
+weights. Llama, Mistral, Qwen2 and Qwen3 share one shape, written out here on plain tensors: the projections that read
+the same input are one matrix (the modules' parameters become views of it, so no memory is added), and the queries that
+share a key head are packed side by side, so that attention reads the cache as it lies, instead of a copy in which
+every key head is repeated. All other models run through their own module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.cache import BufferLayer, RollbackCache
+
+SHAPES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+STATIC_ROPES = frozenset({"default", "linear", "llama3", "yarn"})
+"""Rotary embeddings whose angles do not depend on how long the text is."""
+PACKED_QUERIES = 64
+"""Up to this many positions their queries are packed; longer blocks (a prompt) use the causal kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    head_norm: Tensor | None
+    out: Tensor
+    out_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+
+class FusedForward:
+    """Runs a Llama-shaped module on a `RollbackCache`.
+
+    Build it with `fuse`, which says None for a module of another shape.
+    """
+
+    def __init__(self, module: Any) -> None:
+        body, config = module.model, module.config
+        attention = body.layers[0].self_attn
+        self._embedding: Tensor = body.embed_tokens.weight
+        self._norm: Tensor = body.norm.weight
+        self._head: Tensor = module.lm_head.weight
+        self._rotary = body.rotary_emb
+        self._eps = float(config.rms_norm_eps)
+        self._width = int(config.hidden_size)
+        self._inner = int(config.intermediate_size)
+        self._head_dim = int(attention.head_dim)
+        self._heads = int(config.num_attention_heads)
+        self._kv_heads = int(config.num_key_value_heads)
+        self._groups = self._heads // self._kv_heads
+        self._scale = float(attention.scaling)
+        self._layers = [_read_layer(layer, self._heads, self._kv_heads) for layer in body.layers]
+        self._cos = self._sin = torch.empty(0)
+
+    def forward(self, ids: Tensor, cache: RollbackCache, keep: int, all_hidden: bool) -> tuple[Tensor, Tensor]:
+        """Score `ids` behind what the cache holds.
+
+        Returns:
+            ((keep, vocab) logits, (n or keep, hidden) states after the final norm).
+        """
+        n = ids.shape[0]
+        start = cache.filled()
+        cos, sin = self._angles(start, start + n)
+        mask = self._mask(start, n)
+        x = functional.embedding(ids, self._embedding)
+        for layer, slot in zip(self._layers, cache.layers, strict=True):
+            x = self._attend(layer, x, slot, cos, sin, mask)
+            h = functional.rms_norm(x, (self._width,), layer.mlp_norm, self._eps)
+            h = functional.linear(h, layer.gate_up, layer.gate_up_bias)
+            h = functional.silu(h[:, : self._inner]).mul_(h[:, self._inner :])
+            x = x + functional.linear(h, layer.down, layer.down_bias)
+        if not all_hidden:
+            x = x[n - keep :]
+        x = functional.rms_norm(x, (self._width,), self._norm, self._eps)
+        return functional.linear(x[x.shape[0] - keep :], self._head), x
+
+    def _attend(
+        self, layer: _Layer, x: Tensor, slot: BufferLayer, cos: Tensor, sin: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        n, width = x.shape[0], self._head_dim
+        h = functional.rms_norm(x, (self._width,), layer.norm, self._eps)
+        qkv = functional.linear(h, layer.qkv, layer.qkv_bias).view(n, self._heads + 2 * self._kv_heads, width)
+        qk = qkv[:, : self._heads + self._kv_heads]
+        if layer.head_norm is not None:
+            qk = functional.rms_norm(qk, (width,), None, self._eps) * layer.head_norm
+        # Rotary embedding: the sign of the rotated half is folded into `sin`.
+        qk = torch.addcmul(qk * cos, qk.roll(width // 2, -1), sin)
+        new_keys = qk[:, self._heads :].transpose(0, 1)[None]
+        new_values = qkv[:, self._heads + self._kv_heads :].transpose(0, 1)[None]
+        keys, values = slot.update(new_keys, new_values)
+        if n <= PACKED_QUERIES:
+            queries = qk[:, : self._heads].view(n, self._kv_heads, self._groups, width)
+            queries = queries.permute(1, 2, 0, 3).reshape(1, self._kv_heads, self._groups * n, width)
+            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self._scale)
+            out = out.view(self._kv_heads, self._groups, n, width).permute(2, 0, 1, 3)
+        else:
+            queries = qk[:, : self._heads].transpose(0, 1)[None]
+            causal = mask is None
+            out = functional.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=mask, is_causal=causal, scale=self._scale, enable_gqa=True
+            )[0].transpose(0, 1)
+        return x + functional.linear(out.reshape(n, self._heads * width), layer.out, layer.out_bias)
+
+    def _angles(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """((n, 1, head_dim) cos, the same of sin with the first half negated) of positions start … end − 1."""
+        if end > self._cos.shape[0]:
+            size = max(end, 2 * self._cos.shape[0], 256)
+            positions = torch.arange(size, device=self._embedding.device)[None]
+            cos, sin = self._rotary(self._embedding[:1], position_ids=positions)
+            half = self._head_dim // 2
+            self._cos = cos[0][:, None].contiguous()
+            self._sin = torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1)[:, None].contiguous()
+        return self._cos[start:end], self._sin[start:end]
+
+    def _mask(self, start: int, n: int) -> Tensor | None:
+        """Which of the start + n cached positions each query sees; None where the kernel's own causality is enough."""
+        if n == 1 or (start == 0 and n > PACKED_QUERIES):
+            return None
+        device = self._embedding.device
+        rows = torch.arange(start, start + n, device=device)[:, None]
+        hidden = torch.arange(start + n, device=device)[None] > rows
+        mask = torch.zeros(n, start + n, dtype=self._embedding.dtype, device=device)
+        mask.masked_fill_(hidden, float("-inf"))
+        return mask.repeat(self._groups, 1) if n <= PACKED_QUERIES else mask
+
+
+def fuse(module: Any) -> FusedForward | None:
+    """The fused forward of a module, or None where its own forward must be used.
+
+    Only plain modules qualify: exactly one of `SHAPES`, on one device, in one dtype, with nothing hooked into them.
+    """
+    if type(module).__name__ not in SHAPES or getattr(module, "hf_device_map", None) is not None:
+        return None
+    config = module.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    parameters = list(module.parameters())
+    plain = (
+        config.hidden_act == "silu"
+        and rope.get("rope_type", "default") in STATIC_ROPES
+        and rope.get("partial_rotary_factor", 1.0) == 1.0
+        and set(getattr(config, "layer_types", None) or {"full_attention"}) == {"full_attention"}
+        and getattr(config, "sliding_window", None) is None
+        and module.lm_head.bias is None
+        and len({(p.device, p.dtype) for p in parameters}) == 1
+        and all(type(p) is nn.Parameter for p in parameters)
+        and not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+        and all(type(m) is nn.Linear for m in _projections(module))
+    )
+    return FusedForward(module) if plain else None
+
+
+def _projections(module: Any) -> list[Any]:
+    found = [module.lm_head]
+    for layer in module.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        found += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+        found += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    return found
+
+
+def _read_layer(layer: Any, heads: int, kv_heads: int) -> _Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    head_norm = None
+    if getattr(attention, "q_norm", None) is not None:
+        weights = [attention.q_norm.weight.expand(heads, -1), attention.k_norm.weight.expand(kv_heads, -1)]
+        head_norm = torch.cat(weights).detach()
+    qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
+    return _Layer(
+        norm=layer.input_layernorm.weight,
+        qkv=_joined([part.weight for part in qkv]),
+        qkv_bias=None if attention.q_proj.bias is None else _joined([part.bias for part in qkv]),
+        head_norm=head_norm,
+        out=attention.o_proj.weight,
+        out_bias=attention.o_proj.bias,
+        mlp_norm=layer.post_attention_layernorm.weight,
+        gate_up=_joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        gate_up_bias=None if mlp.gate_proj.bias is None else _joined([mlp.gate_proj.bias, mlp.up_proj.bias]),
+        down=mlp.down_proj.weight,
+        down_bias=mlp.down_proj.bias,
+    )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """The parameters stacked into one tensor, of which they become views; a second call finds them stacked."""
+    rows = sum(part.shape[0] for part in parts)
+    first = parts[0]
+    stride = first.stride(0)
+    offsets = [first.storage_offset()]
+    for part in parts[:-1]:
+        offsets.append(offsets[-1] + part.shape[0] * stride)
+    storage = first.untyped_storage().data_ptr()
+    together = all(
+        part.untyped_storage().data_ptr() == storage and part.storage_offset() == offset and part.is_contiguous()
+        for part, offset in zip(parts, offsets, strict=True)
+    )
+    if together:
+        return first.detach().as_strided((rows, *first.shape[1:]), first.stride(), offsets[0])
+    whole = torch.cat([part.detach() for part in parts])
+    at = 0
+    for part in parts:
+        part.data = whole[at : at + part.shape[0]]
+        at += part.shape[0]
+    return whole
