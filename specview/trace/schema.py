@@ -55,7 +55,7 @@ CREATE TABLE runs (
 );
 CREATE TABLE sequences (
   id INTEGER PRIMARY KEY,       -- one prompt
-  run_id INTEGER NOT NULL REFERENCES runs(id),
+  run_id INTEGER NOT NULL REFERENCES runs(id), -- the run it belongs to
   sequence_index INTEGER NOT NULL, -- 0, 1, … within the run
   request_id TEXT,              -- the name the source gave to it
   prompt TEXT,                  -- prompt as given; its ids are rows of tokens with origin prompt
@@ -69,7 +69,7 @@ CREATE TABLE sequences (
 );
 CREATE TABLE rounds (
   id INTEGER PRIMARY KEY,       -- one verify step
-  sequence_id INTEGER NOT NULL REFERENCES sequences(id),
+  sequence_id INTEGER NOT NULL REFERENCES sequences(id), -- the sequence it belongs to
   round_index INTEGER NOT NULL, -- 0, 1, … within the sequence
   gamma INTEGER,                -- tokens · γ in force
   proposed INTEGER NOT NULL,    -- tokens · candidates proposed, at most γ
@@ -104,7 +104,7 @@ CREATE TABLE rounds (
   UNIQUE (sequence_id, round_index)
 );
 CREATE TABLE positions (
-  round_id INTEGER NOT NULL REFERENCES rounds(id),
+  round_id INTEGER NOT NULL REFERENCES rounds(id), -- the round it belongs to
   position INTEGER NOT NULL,    -- 1 … γ+1
   candidate INTEGER,            -- token id proposed; NULL at γ+1
   draft_prob REAL,              -- probability · q(candidate)
@@ -123,15 +123,15 @@ CREATE TABLE positions (
   PRIMARY KEY (round_id, position)
 ) WITHOUT ROWID;
 CREATE TABLE tokens (
-  sequence_id INTEGER NOT NULL REFERENCES sequences(id),
+  sequence_id INTEGER NOT NULL REFERENCES sequences(id), -- the sequence it belongs to
   position INTEGER NOT NULL,    -- 0, 1, … in the sequence, prompt included
   token INTEGER NOT NULL,       -- token id
   origin TEXT NOT NULL,         -- prompt, accepted, correction, bonus, target
-  round_id INTEGER REFERENCES rounds(id), -- NULL for the prompt
+  round_id INTEGER REFERENCES rounds(id), -- the round that committed it; NULL for the prompt
   PRIMARY KEY (sequence_id, position)
 ) WITHOUT ROWID;
 CREATE TABLE costs (
-  run_id INTEGER NOT NULL REFERENCES runs(id),
+  run_id INTEGER NOT NULL REFERENCES runs(id), -- the run it belongs to
   positions INTEGER NOT NULL,   -- positions scored by one forward
   target_ns INTEGER,            -- ns · median
   draft_ns INTEGER,             -- ns · median
@@ -139,7 +139,7 @@ CREATE TABLE costs (
   PRIMARY KEY (run_id, positions)
 ) WITHOUT ROWID;
 CREATE TABLE vocab (
-  run_id INTEGER NOT NULL REFERENCES runs(id),
+  run_id INTEGER NOT NULL REFERENCES runs(id), -- the run it belongs to
   token INTEGER NOT NULL,       -- token id that occurs in the run
   bytes BLOB NOT NULL,          -- the token's own bytes; may be half a UTF-8 character
   text TEXT NOT NULL,           -- the same, safe to show
