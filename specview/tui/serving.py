@@ -23,7 +23,7 @@ class TraceServer(Server):
         self._say = say
 
     async def on_startup(self, app: web.Application) -> None:
-        self._say(f"the trace is at {self.public_url}; Ctrl-C ends it.")
+        """Nothing yet: the address is told once somebody listens there."""
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """Refuse other pages: any site a person visits may open a socket to this machine."""
@@ -38,15 +38,18 @@ class TraceServer(Server):
         Raises:
             OSError: the port cannot be had.
         """
-        loop = asyncio.new_event_loop()
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.request_exit)
-        web.run_app(
-            self._make_app(),
-            host=self.host,
-            port=self.port,
-            handle_signals=False,
-            loop=loop,
-            print=None,
-            access_log=None,
-        )
+            loop.add_signal_handler(number, ended.set)
+        runner = web.AppRunner(await self._make_app(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self.host, self.port).start()
+            self._say(f"the trace is at {self.public_url}; Ctrl-C ends it.")
+            await ended.wait()
+        finally:
+            await runner.cleanup()
