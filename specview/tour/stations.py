@@ -99,7 +99,11 @@ def _progress(survey: Survey, case: Case | None) -> Station:
     rounds = dict(enumerate(metrics.acceptance_histogram(t), start=1))
     most = gamma + 1
     options = tuple(
-        Option("zero" if n == 0 else "over" if n > most else "some", (number(n),), {"less": number(max(0, n - 1))})
+        Option(
+            "zero" if n == 0 else "over" if n > most else "some",
+            (number(n),),
+            {"item": number(n), "less": number(max(0, n - 1))},
+        )
         for n in range(most + 2)
     )
     mean = metrics.mean_acceptance_length(t)
