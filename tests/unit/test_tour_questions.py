@@ -54,7 +54,7 @@ def test_an_estimate_is_right_near_the_value_or_at_the_nearest_step(value, steps
 
 def test_an_estimate_without_a_value_is_never_right():
     question = Estimate((1.0, 2.0), None)
-    assert not judge(question, Attempt(step=0)) and not judge(question, Attempt(step=1))
+    assert not any(judge(question, Attempt(step=step)) for step in (0, 1))
     assert fault(question, Attempt()) == ("wait", None)
 
 

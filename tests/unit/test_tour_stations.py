@@ -1,8 +1,6 @@
 """The tour tells the truth about whatever trace it is given: every answer and figure is checked against plain SQL."""
 
-import re
 import sqlite3
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -140,8 +138,6 @@ def test_the_accepted_prefix_is_the_recorded_one(trace):
 
 def test_the_correction_is_the_recorded_token(trace):
     sql, station = Sql(trace), built(trace)["correct"]
-    if station.missing:
-        pytest.skip("a synthetic residual leaves no second token") if "synthetic" in trace.name else pytest.fail()
     token = sql.of_round(station, "correction_token")
     name = survey(trace).name(token)
     assert chosen(station).startswith(name)
@@ -345,20 +341,3 @@ def test_no_key_is_missing_whatever_the_trace_and_the_answer(traces, tmp_path, l
         for station in built(path).values():
             for said in sentences(station, Catalogue(language)):
                 assert said.isprintable(), said
-
-
-def test_every_figure_that_is_said_comes_from_the_station_s_values(traces):
-    # The prose holds none (test_tour_texts), so this is about values: each is a recorded number, formatted.
-    known = {"0", "1"}
-    for kind, key in product(("mixed", "other"), ORDER):
-        path = traces[kind]
-        station, sql = built(path)[key], Sql(path)
-        figures = {word.text for word in station.values.values() if word.role == "number"}
-        recorded_numbers = {str(v) for row in sql.connection.execute("SELECT * FROM rounds") for v in row}
-        for figure in figures - known:
-            if re.fullmatch(r"\d+", figure):
-                counts = {str(len(survey(path).cases))} | recorded_numbers
-                counts |= {str(sql.of_run(f"sum({c})")) for c in ("proposed", "proposed + 1", "target_calls")}
-                counts |= {str(sql.of_run("sum(committed_after - committed_before)"))}
-                counts |= {str(sql.of_run("max(proposed)") + 1), "5", "3"}
-                assert figure in counts, (key, figure)
