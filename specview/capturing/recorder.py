@@ -9,15 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers.generation import candidate_generator as generators
 
-from engine.round import PhaseTimes, StopReason
-from specview.capturing.observation import KeyValues, Observation
+from engine.round import StopReason
+from specview.capturing.observation import Observation
+from specview.capturing.open_round import OpenRound
 
 _SAME_POSITIONS = (generators.AssistedCandidateGenerator, generators.EarlyExitCandidateGenerator)
 """Proposers whose cache counts the target's own tokens (others draft in another vocabulary, or share a cache)."""
@@ -33,40 +33,6 @@ class Sink(Protocol):
     def end(self, recorder: Recorder, reason: StopReason) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
-
-
-@dataclass(slots=True)
-class _Open:
-    """The round in progress."""
-
-    start: int
-    before: int
-    kv_before: int | None
-    gamma: int | None
-    stop: str | None = None
-    sequence: Tensor | None = None
-    draft_scores: Tensor | None = None
-    draft_logits: list[Tensor] = field(default_factory=list)
-    draft_calls: int = 0
-    draft_kv: int | None = None
-    draft_kv_end: int | None = None
-    propose_end: int = 0
-    logits: Tensor | None = None
-    target_calls: int = 0
-    score_start: int = 0
-    score_end: int = 0
-    matches: Tensor | int | None = None
-    crop_start: int = 0
-    crop_end: int = 0
-    kv_scored: int | None = None
-    kv_after: int | None = None
-    scores: Tensor | None = None
-    output: Tensor | None = None
-    record: int = 0
-
-    @property
-    def proposed(self) -> int:
-        return 0 if self.sequence is None else int(self.sequence.shape[0]) - self.before
 
 
 _local = threading.local()
@@ -109,8 +75,8 @@ class Recorder:
         self._begun = False
         self._drafting = False
         self._rounds = 0
-        self._open: _Open | None = None
-        self._previous: _Open | None = None
+        self._open: OpenRound | None = None
+        self._previous: OpenRound | None = None
         """The round before, until it is known where the draft rolled its cache back to."""
 
     # --- life
@@ -128,8 +94,7 @@ class Recorder:
             self._undo.pop()()
         if not self._begun:
             return
-        # The draft's cache is left as it was when the last round ended: it is never rolled back again.
-        self._step(self._hand_over, self._open, time.perf_counter_ns(), None)
+        self._step(self._hand_over_the_rest, time.perf_counter_ns())
         if not self._broken:
             self._sink.end(self, reason or self._reason())
         self._open = self._previous = self._generator = None
@@ -203,17 +168,16 @@ class Recorder:
             self._begun = True
             self._sink.begin(self, input_ids[0])
         self._previous = self._open
-        self._open = _Open(now, int(input_ids.shape[1]), _length(self._cache), self._gamma())
+        self._open = OpenRound(now, int(input_ids.shape[1]), self._gamma(), _length(self._cache))
         self._drafting = True
 
     def _proposal_ends(self, result: tuple[Tensor, Tensor | None]) -> None:
-        now = time.perf_counter_ns()
         this = self._required()
+        this.proposed_at = this.mark()
         sequence, scores = result
         this.sequence = sequence[0].to(self._model.device)
         this.draft_scores = None if scores is None else scores[0]
-        this.propose_end = now
-        this.draft_kv_end = self._draft_length()
+        this.draft_kv_proposed = self._draft_length()
         this.stop = self._draft_stop(this)
         # Only now is the round before complete: the draft rolls its cache back as it starts the next proposal.
         self._hand_over(self._previous, this.start, this.draft_kv)
@@ -235,7 +199,7 @@ class Recorder:
         else:
             this.target_calls += 1
             if this.target_calls == 1:
-                this.score_start = time.perf_counter_ns()
+                this.score_begins = this.mark()
 
     def _forward_ends(self, _model: Any, _args: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or current() is not self:
@@ -251,11 +215,13 @@ class Recorder:
             if logits is not None and self._wants_logits:
                 this.draft_logits.append(logits[0, -1])
         elif this.target_calls == 1:
-            this.score_end = time.perf_counter_ns()
+            this.score_ends = this.mark()
             if logits is not None and self._wants_logits:
                 rows = logits[0, -this.proposed - 1 :]
                 # generate processes float32 logits in place, and a slice would keep the whole prompt's logits alive.
-                this.logits = rows.clone() if rows.dtype == torch.float32 or logits.shape[1] > rows.shape[0] else rows
+                this.target_logits = (
+                    rows.clone() if rows.dtype == torch.float32 or logits.shape[1] > rows.shape[0] else rows
+                )
 
     def sampled(self, matches: Tensor | int) -> None:
         """`_speculative_sampling` found this many matches (before any cut)."""
@@ -268,15 +234,15 @@ class Recorder:
         this = self._open
         if this is None:
             return
-        this.kv_scored = _length(self._cache)
-        this.crop_start = time.perf_counter_ns()
+        this.crop_begins = this.mark()
+        this.target_kv_scored = _length(self._cache)
 
     def _crop_ends(self) -> None:
         this = self._open
         if this is None:
             return
-        this.crop_end = time.perf_counter_ns()
-        this.kv_after = _length(self._cache)
+        this.crop_ends = this.mark()
+        this.target_kv_after = _length(self._cache)
 
     def _round_ends(self, input_ids: Tensor, scores: Tensor) -> None:
         this = self._required()
@@ -285,62 +251,26 @@ class Recorder:
 
     # --- what is handed over
 
-    def _hand_over(self, this: _Open | None, end: int, draft_after: int | None) -> None:
-        if this is None or this.sequence is None or this.scores is None or this.output is None:
+    def _hand_over(self, this: OpenRound | None, end: int, draft_after: int | None) -> None:
+        if this is None or not this.complete:
             return  # the call broke in the middle of the round
-        n = this.proposed
-        score_end = this.score_end or this.crop_start
-        logits = tuple(this.draft_logits[-n:]) if n and len(this.draft_logits) >= n else None
-        spent = {
-            "propose": this.propose_end - this.start,
-            "score": score_end - (this.score_start or this.propose_end),
-            "accept": this.crop_start - score_end,
-            "rollback": this.crop_end - this.crop_start,
-        }
-        times = PhaseTimes(
-            start_ns=this.start - self._clock_start,
-            propose_ns=spent["propose"],
-            score_ns=spent["score"],
-            accept_ns=spent["accept"],
-            rollback_ns=spent["rollback"],
-            record_ns=this.record,
-            round_ns=max(end - this.start, sum(spent.values()) + this.record),
-        )
-        seen = Observation(
-            index=self._rounds,
-            gamma=this.gamma,
-            sequence=this.sequence,
-            committed_before=this.before,
-            output=this.output,
-            target_scores=this.scores,
-            draft_scores=this.draft_scores,
-            target_logits=this.logits,
-            draft_logits=logits if self._same_positions else None,
-            matches=None if this.matches is None else int(this.matches),
+        seen = this.observation(
+            self._rounds,
+            clock_start=self._clock_start,
+            end=end,
+            draft_after=draft_after,
+            same_positions=self._same_positions,
             point_mass=isinstance(self._generator, generators.PromptLookupCandidateGenerator),
-            draft_stop=this.stop,
-            kv=self._lengths(this, draft_after),
-            times=times,
-            target_calls=this.target_calls,
-            draft_calls=this.draft_calls,
         )
         self._rounds += 1
         self._sink.round(self, seen)
 
-    def _lengths(self, this: _Open, draft_after: int | None) -> KeyValues:
-        found = KeyValues(
-            target_before=this.kv_before,
-            target_written=_less(this.kv_scored, this.kv_before),
-            target_after=this.kv_after,
-        )
-        if not self._same_positions:
-            return found
-        return replace(
-            found,
-            draft_before=this.draft_kv,
-            draft_written=_less(this.draft_kv_end, this.draft_kv),
-            draft_after=draft_after,
-        )
+    def _hand_over_the_rest(self, end: int) -> None:
+        # The draft's cache is left as it was when the last round ended: it is never rolled back again. There is a
+        # round before that, too, where the last proposal broke.
+        if self._open is not None:
+            self._hand_over(self._previous, self._open.start, None)
+        self._hand_over(self._open, end, None)
 
     @property
     def _same_positions(self) -> bool:
@@ -357,7 +287,7 @@ class Recorder:
             return int(self._generator.num_output_tokens)
         return None
 
-    def _draft_stop(self, this: _Open) -> str | None:
+    def _draft_stop(self, this: OpenRound) -> str | None:
         gamma, n = this.gamma, this.proposed
         if gamma is None or n >= gamma or this.sequence is None:
             return None
@@ -376,7 +306,7 @@ class Recorder:
         length = last.before + int(last.output.shape[0])
         return "length" if self._max_length is not None and length >= self._max_length else "stop"
 
-    def _required(self) -> _Open:
+    def _required(self) -> OpenRound:
         if self._open is None:
             raise RuntimeError("transformers verified candidates that were never proposed")
         return self._open
@@ -385,7 +315,3 @@ class Recorder:
 def _length(cache: Any) -> int | None:
     """Positions in a cache, as the cache itself says; None without a cache."""
     return None if cache is None else int(cache.get_seq_length())
-
-
-def _less(end: int | None, start: int | None) -> int | None:
-    return None if end is None or start is None else end - start

@@ -145,6 +145,27 @@ def test_an_error_that_the_block_handles_ends_only_its_sequence(tmp_path):
     assert second in ("length", "eos")
 
 
+def test_a_draft_that_breaks_loses_no_round_before_it(tmp_path, monkeypatch):
+    target, draft = pair()
+    forward, calls = draft.forward, []
+
+    def broken(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > 9:  # in the middle of the third proposal
+            raise FloatingPointError("the draft broke")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(draft, "forward", broken)
+    with specview.capture(tmp_path / "t.db"), pytest.raises(FloatingPointError):
+        target.generate(prompt(), **SAMPLED, assistant_model=draft)
+    ((_, (sequence,)),) = runs(tmp_path / "t.db")
+    assert sequence.stop_reason == "failed"
+    with TraceReader(tmp_path / "t.db") as reader:
+        rounds = reader.rounds(sequence.id, 0, reader.round_count(sequence.id))
+    assert [r.proposed for r in rounds] == [4, 4]
+    assert hooks_on(target, draft) == [0, 0]
+
+
 def test_nothing_stays_hung_onto_models_or_generators(tmp_path):
     target, draft = pair()
     with specview.capture(tmp_path / "t.db"):
