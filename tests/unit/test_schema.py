@@ -43,7 +43,7 @@ def test_the_readme_documents_every_column_as_the_schema_has_it() -> None:
 
 def test_every_column_has_a_word_about_it(trace: Path) -> None:
     documented = {(doc.table, doc.column) for doc in schema.column_docs()}
-    assert undocumented == set()
+    assert all(doc.doc for doc in schema.column_docs())
     existing = {
         (table, column)
         for table in schema.TABLES
