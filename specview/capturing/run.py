@@ -85,4 +85,9 @@ def _show_own_warnings_plainly() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        # As for a script of its own: the traceback, and the exit code that shells read as "interrupted".
+        sys.excepthook(*sys.exc_info())
+        sys.exit(130)

@@ -1,5 +1,7 @@
 """`specview capture -o run.db -- python my_script.py`."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +84,26 @@ def test_a_module_that_raises(tmp_path):
         assert (run.status, run.message) == ("failed", "LookupError: of the script")
         (sequence,) = reader.sequences(run.id)
         assert sequence.stop_reason in ("eos", "length")
+
+
+def test_control_c_reaches_the_script_and_keeps_what_was_recorded(tmp_path):
+    (tmp_path / "forever.py").write_text(
+        f"{GENERATE}\nprint('ready', flush=True)\n"
+        "while True:\n    target.generate(prompt(), max_new_tokens=12, assistant_model=draft)\n"
+    )
+    command = [sys.executable, "-P", "-m", "specview", "capture", "-o", "t.db", "--", sys.executable, "forever.py"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["forever.py", "t.db"]
+    with TraceReader(tmp_path / "t.db") as reader:
+        first = reader.runs()[0]
+        assert first.status == "interrupted"
+        assert reader.sequence_count(first.id) >= 1
 
 
 def test_a_script_without_assisted_generation_leaves_no_trace_and_is_told_so(tmp_path):

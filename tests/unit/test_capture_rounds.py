@@ -343,19 +343,22 @@ def test_text_comes_from_the_tokenizer_that_is_at_hand(tmp_path):
     assert "No tokenizer was found locally for nobody/has-this-model" in run.message
 
 
-def test_drafts_in_another_vocabulary(tmp_path):
-    """Universal assisted decoding: candidates are text, encoded anew; greedy has no q, sampling a translated one."""
-    target, draft = tiny(1), tiny(1, vocab=VOCAB - 7)
-    ours, theirs = word_tokenizer(tmp_path / "a"), word_tokenizer(tmp_path / "b", vocab=VOCAB - 7)
+@pytest.mark.parametrize("sample", [False, True])
+def test_drafts_in_another_vocabulary(tmp_path, sample):
+    """Universal assisted decoding: greedy, candidates are text encoded anew, without a q; sampled, q is translated."""
+    target, draft = tiny(1), tiny(1, vocab=VOCAB + 7)
+    ours, theirs = word_tokenizer(tmp_path / "a"), word_tokenizer(tmp_path / "b", vocab=VOCAB + 7)
     arguments = {"assistant_model": draft, "tokenizer": ours, "assistant_tokenizer": theirs, "max_new_tokens": 16}
-    (output,) = record(tmp_path / "t.db", target, (prompt(), {**arguments, "do_sample": False}))
-    ((run, _, rounds, tokens),) = everything(tmp_path / "t.db")
+    (output,) = record(tmp_path / "t.db", target, (prompt(), {**arguments, "do_sample": sample, "top_k": 0}))
+    ((run, sequence, rounds, tokens),) = everything(tmp_path / "t.db")
     assert [t.token for t in tokens] == output[0].tolist()
     assert run.info.proposer == "draft-model"
+    assert sequence.prompt == ours.decode(prompt()[0].tolist())
     candidates = [p for r in rounds for p in r.positions[: r.proposed]]
     assert candidates
-    assert all(p.draft_prob is None and p.target_prob is not None for p in candidates)
-    assert all(r.draft_kv_after is None for r in rounds)
+    assert all((p.draft_prob is not None) == sample and p.target_prob is not None for p in candidates)
+    assert all(p.draft_deviation is None for p in candidates)
+    assert all(r.gamma is None and r.draft_kv_after is None for r in rounds)
     assert clauses(tmp_path / "t.db") == {}
 
 
