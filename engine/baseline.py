@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.model import Model
 from engine.round import Cost, Sampling
+from engine.rows import best
 from engine.sampling import Penalties, draw, has_penalties, scores
 
 REPEATS = 5
@@ -73,7 +74,7 @@ def plain_decode(
         begin = time.perf_counter_ns()
         row = scores(target.forward(feed, 1), sampling, penalties)
         if sampling.greedy:
-            feed = row.argmax(dim=-1)
+            feed = best(row)
         else:
             uniform = torch.rand(1, generator=generator, device=generator.device, dtype=torch.float64)
             feed = draw(torch.softmax(row, dim=-1).to(generator.device), uniform)

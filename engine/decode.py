@@ -13,6 +13,7 @@ from engine.gamma import GammaSchedule
 from engine.model import Model
 from engine.proposers import Committed, Proposal, Proposer
 from engine.round import CorrectionKind, Cut, Origin, Round, Sampling, StopReason
+from engine.rows import best as best_tokens
 from engine.sampling import Penalties, draw, has_penalties, scores
 from engine.stopping import Stopping
 from engine.timing import PhaseClock
@@ -105,7 +106,7 @@ class Decoder:
         penalties = self._penalties.along(proposal.tokens) if self._penalties is not None else None
         target_scores = scores(logits, self.sampling, penalties)
         p = torch.softmax(target_scores, dim=-1)
-        best = target_scores.argmax(dim=-1)
+        best = best_tokens(target_scores)
         if self.sampling.greedy:
             verdict = accept_greedy(best, p, proposal.q, proposal.tokens)
         else:

@@ -15,6 +15,8 @@ from torch import Tensor
 from engine.errors import NumericalError
 from engine.proposers import Proposal
 from engine.round import Alternatives, Fate, Position
+from engine.rows import rank
+from engine.rows import top as top_tokens
 from engine.sampling import REMOVED
 from engine.verify import Correction, Verdict
 
@@ -70,7 +72,6 @@ def measure(
         uniform: (k,) float32, None at temperature 0; token: (1,) int64, the drawn correction or bonus.
     """
     k = proposal.tokens.shape[0]
-    column = proposal.tokens[:, None]
     row = verdict.accepted.reshape(1)
     p_token = p.index_select(0, row)[0, token]
     q_token = proposal.q.index_select(0, row.clamp(max=k - 1))[0, token] if k else torch.zeros_like(p_token)
@@ -93,7 +94,7 @@ def measure(
         verdict.candidate_q,
         uniform if uniform is not None else torch.zeros_like(verdict.candidate_p),
         overlap,
-        _rank(target_scores[:k], column),
+        rank(target_scores[:k], proposal.tokens),
         *_shape_of(target_scores, p, top),
     ]
     if proposal.scores is not None:
@@ -102,17 +103,10 @@ def measure(
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def _rank(scores: Tensor, column: Tensor) -> Tensor:
-    """(k,) place of each candidate, 1 = best; equal scores rank by id, as argmax does."""
-    own = scores.gather(1, column)
-    ids = torch.arange(scores.shape[1], device=scores.device)
-    return 1 + ((scores > own) | ((scores == own) & (ids < column))).sum(-1)
-
-
 def _shape_of(scores: Tensor, probabilities: Tensor, top: int) -> list[Tensor]:
     """Per row: best score, entropy in nats, and the `top` best ids with their probabilities."""
     width = max(1, min(top, scores.shape[-1]))
-    values, ids = scores.topk(width, dim=-1)
+    values, ids = top_tokens(scores, width)
     best = probabilities.gather(1, ids)
     # Relative to the best score, so that a low temperature's large scores do not cancel.
     entropy = -best[:, 0].log() - torch.linalg.vecdot(probabilities, scores - values[:, :1])

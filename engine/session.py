@@ -18,6 +18,7 @@ from engine.decode import Decoder
 from engine.device import device_name
 from engine.errors import PromptError
 from engine.gamma import AutoGamma, FixedGamma, GammaSchedule
+from engine.memory import keep_freed_memory
 from engine.pair import Pair, PairOptions, load_pair
 from engine.proposers.feature_head import FeatureHead
 from engine.round import Cost, Round, RunInfo, Sampling, Sequence, StopReason, VocabEntry
@@ -104,6 +105,8 @@ class Session:
         self._schedule_name = gamma_schedule
         self._max_new_tokens = max_new_tokens
         self._stop = stop
+        if pair.choice.device.type == "cpu":
+            keep_freed_memory()
         self._vocabulary = Vocabulary(pair.tokenizer)
         self._costs: tuple[Cost, ...] = ()
         self._prefilled: tuple[tuple[int, ...], int, int] | None = None

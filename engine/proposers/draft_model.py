@@ -8,6 +8,7 @@ from torch import Tensor
 from engine.model import Model
 from engine.proposers import Committed, Proposal
 from engine.round import Sampling
+from engine.rows import best
 from engine.sampling import draw, scores
 from engine.vocab_map import VocabMap
 
@@ -61,7 +62,7 @@ class DraftModel:
             logits = self._map.to_target(self.model.forward(self._map.to_draft(feed), 1)).to(target_device)
             row = scores(logits, self._sampling, penalties)
             q = torch.softmax(row, dim=-1)
-            token = row.argmax(dim=-1) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
+            token = best(row) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
             tokens.append(token)
             score_rows.append(row)
             q_rows.append(q)

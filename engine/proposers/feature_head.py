@@ -42,7 +42,7 @@ def load_feature_head(folder: Path, target: Model, sampling: Sampling, min_prob:
         raise PairError(f"The draft head in {folder} cannot be read ({error}); make it again.") from error
     config = head.config
     width = int(target.module.get_output_embeddings().weight.shape[1])
-    if (config.hidden_size, config.vocab_size) != (width, target.vocab_size) or config.taps:
+    if (config.hidden_size, config.vocab_size) != (width, target.vocab_size):
         raise PairError(
             f"The draft head in {folder} was made for a target of width {config.hidden_size} with "
             f"{config.vocab_size} tokens, but {target.name} has width {width} and {target.vocab_size}."
@@ -139,14 +139,13 @@ class FeatureHead:
     def forward(self, ids: Tensor, keep: int) -> Tensor:
         """One draft forward behind what the cache holds, for timing it; (keep, trimmed vocab) logits."""
         start = self.length()
-        features = self._head.features(self._states[start : start + 1]).expand(ids.shape[0], -1)
+        features = self._states[start : start + 1].expand(ids.shape[0], -1)
         states = self._head.step(features, embedding(ids, self._embedding), self._caches, start)
         return linear(states[-keep:], self._rows)
 
     def _read(self, ids: Tensor, end: int) -> Tensor:
         """Take in the committed tokens before position `end`, from the target's states; the last one's (1, width)."""
-        features = self._head.features(self._states[self._firm : end])
-        state = self._step(features, ids, self._firm)
+        state = self._step(self._states[self._firm : end], ids, self._firm)
         self._firm = end
         return state
 

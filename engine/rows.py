@@ -1,0 +1,69 @@
+"""Best tokens, top tokens and ranks over rows as wide as a vocabulary.
+
+torch's own argmax and topk scan such rows element by element on the CPU, half a millisecond for γ+1 of them. Taking
+the maxima of blocks first is a vectorised pass over memory; what remains to be searched is a few hundred numbers.
+Results are exact, and equal scores go to the lower id wherever there is one answer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+BLOCK = 64
+
+
+def _blocks(scores: Tensor) -> Tensor:
+    """(rows, blocks, BLOCK) view; the last block is filled up with −inf."""
+    surplus = -scores.shape[-1] % BLOCK
+    if surplus:
+        scores = functional.pad(scores, (0, surplus), value=float("-inf"))
+    return scores.view(scores.shape[0], -1, BLOCK)
+
+
+def best(scores: Tensor) -> Tensor:
+    """(rows,) int64: the argmax of each row, the lowest id among equals; (rows, vocab) float32 in."""
+    blocks = _blocks(scores)
+    block = blocks.amax(dim=-1).argmax(dim=-1)
+    inside = blocks[torch.arange(scores.shape[0], device=scores.device), block].argmax(dim=-1)
+    return block * BLOCK + inside
+
+
+def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """((rows, count) scores, (rows, count) int64 ids) of the best tokens, best first.
+
+    A row's best `count` tokens lie in at most `count` blocks, and those are the blocks with the highest maxima.
+    """
+    blocks = _blocks(scores)
+    if blocks.shape[1] <= count:
+        values, ids = scores.topk(count, dim=-1)
+        return values, ids
+    chosen = blocks.amax(dim=-1).topk(count, dim=-1).indices
+    inside = blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
+    values, places = inside.topk(count, dim=-1)
+    return values, chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+
+
+def rank(scores: Tensor, tokens: Tensor) -> Tensor:
+    """(rows,) float32: the place of each row's token, 1 = best, among equals by id; `tokens`: (rows,) int64."""
+    return rank_on_host(scores, tokens) if scores.device.type == "cpu" else rank_on_device(scores, tokens)
+
+
+def rank_on_host(scores: Tensor, tokens: Tensor) -> Tensor:
+    """`rank` where reading an id costs nothing: each row is compared once, in two parts."""
+    places = []
+    for row, token in zip(scores, tokens.tolist(), strict=True):
+        own = row[token]
+        ahead = (row[:token] >= own).count_nonzero() + (row[token + 1 :] > own).count_nonzero()
+        places.append(1.0 + float(ahead))
+    return torch.tensor(places, dtype=torch.float32)
+
+
+def rank_on_device(scores: Tensor, tokens: Tensor) -> Tensor:
+    """`rank` without a synchronisation."""
+    column = tokens[:, None]
+    own = scores.gather(1, column)
+    ids = torch.arange(scores.shape[1], device=scores.device)
+    ahead = (scores > own) | ((scores == own) & (ids < column))
+    return 1.0 + ahead.count_nonzero(-1).to(torch.float32)
