@@ -21,6 +21,8 @@ ATTRIBUTE = "_specview"
 
 _active: list[StepTap] = []
 """The tap of the step that is being sampled; empty outside of a recorded step (warm-up, profiling)."""
+_proposing: list[Instrument] = []
+"""The instrument of the runner whose draft is at work."""
 
 
 def _replace(owner: Any, name: str, make: Any) -> None:
@@ -131,16 +133,15 @@ def wrap_proposer(module: ModuleType, switch: Switch) -> None:
     def sample(original: Any) -> Any:
         def wrapper(self: Any, logits: Any, sampling_metadata: Any) -> Any:
             free = None
-            instrument = getattr(getattr(self, "runner", None), ATTRIBUTE, None)
-            if switch.on and instrument is not None and not sampling_metadata.all_greedy:
+            if switch.on and _proposing and not sampling_metadata.all_greedy:
                 with switch.guard("reading the draft's logits"):
                     own = sampling_metadata.temperature
-                    if own is not None and own.shape[0] == logits.shape[0]:
-                        free = free_probabilities(logits, own, instrument.scratch)
+                    if own is not None and own.shape[0] == logits.shape[0] and small_enough(logits):
+                        free = free_probabilities(logits, own, _proposing[0].scratch)
             tokens, probs = original(self, logits, sampling_metadata)
             if free is not None and probs is not None:
                 with switch.guard("comparing the draft's distribution"):
-                    instrument.draft_deviations.append(free.sub_(probs).abs_().amax(-1))
+                    _proposing[0].draft_deviations.append(free.sub_(probs).abs_().amax(-1))
             return tokens, probs
 
         return wrapper
@@ -217,7 +218,11 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
                 return original(self, *args, **kwargs)
             instrument.draft_deviations = []
             instrument.clock.mark("propose begins")
-            proposed = original(self, *args, **kwargs)
+            _proposing.append(instrument)
+            try:
+                proposed = original(self, *args, **kwargs)
+            finally:
+                _proposing.clear()
             instrument.clock.mark("propose ends")
             return proposed
 

@@ -24,11 +24,27 @@ def expand_correctly() -> None:
     rejection_sampler.expand_batch_to_tokens = expand
 
 
+def count_preemptions() -> list[str]:
+    """The requests that this process's scheduler preempts, as it does so."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    preempted: list[str] = []
+    original = Scheduler._preempt_request
+
+    def preempt(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+        preempted.append(request.request_id)
+        original(self, request, *args, **kwargs)
+
+    Scheduler._preempt_request = preempt
+    return preempted
+
+
 def run(job: dict[str, Any]) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
 
     if job.get("expand_correctly", True):
         expand_correctly()
+    preempted = count_preemptions()
     engine = LLM(**job["engine"]).llm_engine
     waiting = sorted(job["requests"], key=lambda r: r.get("at_step", 0))
     abort_after = {r["id"]: r["abort_after"] for r in waiting if "abort_after" in r}
@@ -53,7 +69,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
                 del abort_after[output.request_id]
         step += 1
     engine.engine_core.shutdown()
-    return results
+    return {"requests": results, "preempted": preempted}
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def make_pair(folder: Path) -> tuple[Path, Path]:
 
 def _tokenizer() -> PreTrainedTokenizerFast:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)} | {"<eos>": EOS}, merges=[]))
+    vocab = {c: i for i, c in enumerate(letters)} | {"<eos>": EOS} | {f"w{i}": i for i in range(EOS + 1, VOCAB)}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")

@@ -1,0 +1,132 @@
+"""What is measured on the device agrees with the definitions, computed here the long way."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from specview.vllm_plugin import measure  # noqa: E402
+from specview.vllm_plugin.columns import INDEX, SCALARS  # noqa: E402
+from specview.vllm_plugin.measure import Scored, Scratch, pack  # noqa: E402
+
+VOCAB = 50
+
+
+def truncated(raw, temperature, k, p):
+    """Logits under one row's settings: temperature, then top-k, then top-p of what is left."""
+    scores = raw / (temperature or 1.0)
+    if k < VOCAB:
+        scores = scores.masked_fill(scores < scores.topk(k).values[-1], -torch.inf)
+    probs, order = scores.softmax(-1).sort(descending=True)
+    before = probs.cumsum(-1) - probs
+    scores[order[before >= p]] = -torch.inf
+    return scores
+
+
+@pytest.fixture
+def rows():
+    torch.manual_seed(0)
+    n = 8
+    raw = torch.randn(n, VOCAB) * 1.5
+    temperature = torch.tensor([1.0, 0.7, 1.3, 0.0, 1.0, 0.5, 2.0, 1.0])
+    k = torch.tensor([50, 8, 50, 50, 5, 20, 3, 1], dtype=torch.int32)
+    p = torch.tensor([1.0, 1.0, 0.9, 1.0, 0.8, 0.95, 0.5, 1.0])
+    scores = torch.stack([truncated(*one) for one in zip(raw, temperature.tolist(), k.tolist(), p.tolist(), strict=True)])
+    candidate = scores.argmax(-1)
+    candidate[1] = scores[1].topk(3).indices[2]
+    return Scored(
+        scores, candidate, scores.argmin(-1), raw=raw, temperature=temperature, top_k=k, top_p=p, widest_k=20,
+        uniform=torch.rand(n, dtype=torch.float64), draft=torch.softmax(torch.randn(n, VOCAB), -1),
+    )  # fmt: skip
+
+
+def column(packed, name):
+    return packed[:, INDEX[name]]
+
+
+def replaced(scored, **changes):
+    return Scored(**{name: getattr(scored, name) for name in scored.__slots__} | changes)
+
+
+def test_each_column_is_what_its_name_says(rows):
+    packed = pack(rows, 4, Scratch())
+    p, q = rows.scores.softmax(-1), rows.draft
+    each = torch.arange(len(p))
+    assert torch.equal(column(packed, "candidate").long(), rows.candidate)
+    assert torch.equal(column(packed, "u"), rows.uniform)
+    assert torch.allclose(column(packed, "target_prob").float(), p[each, rows.candidate])
+    assert torch.allclose(column(packed, "draft_prob").float(), q[each, rows.candidate])
+    assert torch.allclose(column(packed, "token_target_prob").float(), p[each, rows.token])
+    assert torch.allclose(column(packed, "overlap").float(), torch.minimum(p, q).sum(-1), atol=1e-6)
+    assert torch.allclose(column(packed, "residual_mass").float(), (p - q).clamp(min=0).sum(-1), atol=1e-6)
+    assert column(packed, "rank").tolist() == [1, 3, 1, 1, 1, 1, 1, 1]
+    for name, x in (("target_entropy", p), ("draft_entropy", q)):
+        assert torch.allclose(column(packed, name).float(), torch.special.entr(x).sum(-1), atol=1e-5)
+    start = len(SCALARS)
+    assert torch.allclose(packed[:, start + 4 : start + 8].float(), p.topk(4).values)
+    assert torch.allclose(packed[:, start + 12 : start + 16].float(), q.topk(4).values)
+    assert torch.allclose(p.gather(1, packed[:, start : start + 4].long()), p.topk(4).values)
+
+
+def test_equal_scores_rank_by_id():
+    scores = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0]]).repeat(3, 1)
+    packed = pack(Scored(scores, torch.tensor([1, 3, 0]), torch.tensor([1, 1, 1])), 2, Scratch())
+    assert column(packed, "rank").tolist() == [1, 3, 4]
+
+
+def test_chunks_change_nothing(rows, monkeypatch):
+    whole = pack(rows, 3, Scratch())
+    monkeypatch.setattr(measure, "CHUNK_ELEMENTS", {"cpu": VOCAB * 3})
+    assert torch.allclose(pack(rows, 3, Scratch()), whole, equal_nan=True)
+
+
+def test_inputs_stay_as_they_are(rows):
+    before = {name: getattr(rows, name).clone() for name in ("scores", "raw", "draft", "temperature", "candidate")}
+    pack(rows, 3, Scratch())
+    assert all(torch.equal(getattr(rows, name), tensor) for name, tensor in before.items())
+
+
+def test_right_settings_deviate_by_rounding_only(rows):
+    assert column(pack(rows, 1, Scratch()), "target_deviation").max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("row", "temperature", "k", "p"),
+    [(0, 0.9, 50, 1.0), (1, 0.7, 9, 1.0), (1, 0.7, 7, 1.0), (2, 1.3, 50, 0.97), (2, 1.3, 50, 0.8), (4, 1.0, 6, 0.99)],
+)
+def test_other_settings_deviate_by_at_least_the_token_that_differs(rows, row, temperature, k, p):
+    wrong = truncated(rows.raw[row].clone(), temperature, k, p)
+    scores = rows.scores.clone()
+    exact = (wrong.softmax(-1) - scores[row].softmax(-1)).abs().max().item()
+    assert exact > 1e-3  # the settings do make a difference
+    scores[row] = wrong
+    found = column(pack(replaced(rows, scores=scores), 1, Scratch()), "target_deviation")
+    assert found[row].item() > 1e-3
+    assert found[row].item() <= exact + 1e-6
+    assert found[torch.arange(len(found)) != row].max() < 1e-6
+
+
+def test_a_kept_set_that_is_not_the_upper_end_is_found(rows):
+    scores = rows.scores.clone()
+    best, worst = scores[1].argmax(), rows.raw[1].argmin()
+    scores[1, worst], scores[1, best] = scores[1, best].clone(), -torch.inf
+    found = column(pack(replaced(rows, scores=scores), 1, Scratch()), "target_deviation")
+    assert found[1] > 0.1
+
+
+def test_no_distribution_is_never_a_blank(rows):
+    scores = rows.scores.clone()
+    scores[2] = torch.nan
+    packed = pack(replaced(rows, scores=scores), 2, Scratch())
+    for name in ("target_prob", "target_deviation", "overlap", "target_entropy"):
+        assert math.isnan(column(packed, name)[2])
+        assert not column(packed, name)[torch.arange(8) != 2].isnan().any()
+
+
+def test_selected_rows_are_measured_alike(rows):
+    wanted = torch.tensor([1, 4, 7])
+    some, all_ = pack(rows.select(wanted), 2, Scratch()), pack(rows, 2, Scratch())
+    assert torch.allclose(some, all_[wanted], equal_nan=True)
