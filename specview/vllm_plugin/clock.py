@@ -20,7 +20,7 @@ class StepClock:
     def mark(self, name: str) -> None:
         """The phase that runs up to here is over."""
         if self._on_stream:
-            event = torch.cuda.Event(enable_timing=True)
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record()
             self._marks[name] = event
         else:

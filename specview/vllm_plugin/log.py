@@ -28,7 +28,7 @@ class Switch:
         """Whatever goes wrong in the instrument stays in the instrument: it is told, and recording stops."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - a debugger must not take down the server that it watches
+        except Exception as error:  # a debugger must not take down the server that it watches
             reason = " ".join(str(error).split())
             logger.debug("specview: traceback", exc_info=True)
             self.off(f"{what} failed: {type(error).__name__}: {reason}.")

@@ -1,4 +1,4 @@
-"""What a step's distributions were: measured on their device into one small matrix, so that one copy brings it all home.
+"""What a step's distributions were: measured on their device into one small matrix, so that one copy brings it home.
 
 Nothing here waits for the device, draws a random number or changes a tensor that it was given.
 """
@@ -181,8 +181,8 @@ def _deviation(s: Scored, probs: Tensor, work: Tensor, scratch: Scratch) -> Tens
 
 def _truncated_deviation(s: Scored, probs: Tensor, free: Tensor, removed: Tensor, work: Tensor) -> Tensor:
     """Top-k and top-p without a sort: the set that was kept is right when it is the upper end of the distribution, has
-    at most k members, and is the smallest that reaches top-p; p' is then `free` on that set. Where the set is wrong, the
-    token that is wrongly in or out differs by at least its own probability, which is taken as the difference."""
+    at most k members, and is the smallest that reaches top-p; p' is then `free` on that set. Where the set is wrong,
+    the token that is wrongly in or out differs by at least its own probability, which is taken as the difference."""
     smallest = work.copy_(free).masked_fill_(removed, 2.0).amin(-1)
     largest_removed = torch.where(removed, free, torch.zeros((), device=free.device), out=work).amax(-1)
     kept = work.copy_(free).masked_fill_(removed, 0.0)

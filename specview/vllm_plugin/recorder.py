@@ -65,6 +65,7 @@ class Recorder:
         self._words = words
         self._claim = claim
         self._switch = switch
+        self._finished = False
         self._known: set[str] = set()
         self._open: dict[str, _Open] = {}
         self._origin_ns = time.perf_counter_ns()
@@ -109,14 +110,21 @@ class Recorder:
             self._thread.join(CLOSE_SECONDS)
 
     def _work(self) -> None:
+        self._record_until_closed()
+        if self._finished:
+            return
+        with self._switch.guard("closing the trace"):
+            self._writer.close("failed", "The recorder failed; vLLM's log says why.")
+        self._claim.release()
+        # The engine must never wait for a recorder that is gone.
+        while self._queue.get() is not None:
+            pass
+
+    def _record_until_closed(self) -> None:
         with self._switch.guard("recording"):
             while (step := self._queue.get()) is not None:
                 self._record(step)
             self._finish()
-            return
-        # The engine must never wait for a recorder that is gone.
-        while self._queue.get() is not None:
-            pass
 
     def _finish(self) -> None:
         cut_off = {id(request.run) for request in self._open.values()}
@@ -128,6 +136,7 @@ class Recorder:
         # The writer gives its final status to the run begun last.
         self._writer.close("interrupted" if id(last) in cut_off else "finished")
         self._claim.release()
+        self._finished = True
 
     def _record(self, step: Step) -> None:
         matrix: Matrix = []
@@ -222,14 +231,13 @@ class Recorder:
     def _times(self, step: Step, phases: Mapping[str, int]) -> PhaseTimes:
         """A step's wall time runs from one processed step to the next; it holds the proposing for the step after it,
         while `propose` is the proposing for this one."""
-        known = [ns for ns in phases.values()]
         return PhaseTimes(
             start_ns=max(0, step.start_ns - self._origin_ns),
             propose_ns=phases.get("propose"),
             score_ns=phases.get("score"),
             accept_ns=phases.get("accept"),
             record_ns=phases.get("record"),
-            round_ns=max(step.wall_ns, sum(known)),
+            round_ns=max(step.wall_ns, sum(phases.values())),
         )
 
 

@@ -1,4 +1,4 @@
-"""A request's share of a step becomes a `Round`: pure functions of plain numbers, with no vLLM and no torch in sight."""
+"""A request's share of a step becomes a `Round`: pure functions of plain numbers, without vLLM and torch."""
 
 from __future__ import annotations
 
@@ -142,7 +142,9 @@ def _position(place: int, row: Row, fate: Fate, facts: Facts) -> Position:
         draft_entropy=0.0 if facts.one_hot else row[INDEX["draft_entropy"]],
         target_entropy=_entropy(row),
         rank=rank,
-        draft_top=((candidate, 1.0),) if facts.one_hot and facts.top else _top(row, len(SCALARS) + 2 * facts.top, facts),
+        draft_top=((candidate, 1.0),)
+        if facts.one_hot and facts.top
+        else _top(row, len(SCALARS) + 2 * facts.top, facts),
         target_top=_top(row, len(SCALARS), facts),
         draft_deviation=row[INDEX["draft_deviation"]] if facts.draft_deviation else None,
         target_deviation=row[INDEX["target_deviation"]] if facts.deviation_of_candidates else None,

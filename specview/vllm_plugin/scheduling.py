@@ -33,7 +33,7 @@ class _Before:
 
 
 def wrap_scheduler(module: ModuleType, switch: Switch, settings: Settings) -> None:
-    scheduler_class = module.Scheduler  # type: ignore[attr-defined]
+    scheduler_class = module.Scheduler
 
     def recorder_of(scheduler: Any) -> Recorder | None:
         return getattr(scheduler, ATTRIBUTE, None) if switch.on else None
@@ -112,7 +112,9 @@ def _open(config: Any, switch: Switch, settings: Settings) -> Recorder | None:
         logger.info("specview: this engine does not decode speculatively; there is nothing to record.")
         return None
     if config.use_v2_model_runner:
-        switch.off("it does not know the sampler of vLLM's Model Runner V2; start vLLM with VLLM_USE_V2_MODEL_RUNNER=0.")
+        switch.off(
+            "it does not know the sampler of vLLM's Model Runner V2; start vLLM with VLLM_USE_V2_MODEL_RUNNER=0."
+        )
         return None
     return Recorder.of_engine(config, switch, settings)
 
@@ -136,9 +138,7 @@ def _snapshot(scheduler: Any, scheduler_output: Any, output: Any, settings: Sett
     return found
 
 
-def _step(
-    recorder: Recorder, scheduled: Any, output: Any, before: dict[str, _Before], arrived: int
-) -> Step:
+def _step(recorder: Recorder, scheduled: Any, output: Any, before: dict[str, _Before], arrived: int) -> Step:
     capture: StepCapture | None = getattr(output, ATTRIBUTE, None)
     requests = []
     for name, was in before.items():
@@ -195,6 +195,7 @@ _REASONS: dict[str, StopReason] = {
     "FINISHED_REPETITION": "stop",
     "FINISHED_ABORTED": "interrupted",
 }
+
 
 def _aborted(requests: Iterable[Any], settings: Settings) -> Step:
     ended = tuple((r.request_id, _reason(r)) for r in requests if settings.chosen(r.request_id))

@@ -70,10 +70,11 @@ class Instrument:
         self, tap: StepTap, metadata: Any, sampling: Any, logits: Tensor, draft_probs: Tensor | None
     ) -> StepCapture:
         """Measure the step and start the copy to the host."""
-        drafted = [0] * len(tap.request_ids) if metadata is None else list(metadata.num_draft_tokens)
+        drafted: list[int] = [0] * len(tap.request_ids) if metadata is None else list(metadata.num_draft_tokens)
         parts = []
         candidates = None
-        if metadata is not None and sum(drafted):
+        count = sum(drafted)
+        if count:
             candidates = self._candidates(tap, metadata, sampling, logits, draft_probs, drafted)
             parts.append(candidates)
         last = self._last(tap, metadata, sampling, logits, drafted)
@@ -154,7 +155,7 @@ class Instrument:
 
     def _copy_stream(self) -> Any:
         if self.device.type == "cuda" and self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         return self._stream
 
 
@@ -170,7 +171,7 @@ class _Fetch:
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._matrix = packed.to("cpu", non_blocking=True)
-                self._done = torch.cuda.Event()
+                self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 self._done.record(stream)
 
     def __call__(self) -> tuple[Matrix, dict[str, int]]:

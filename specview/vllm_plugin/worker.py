@@ -48,13 +48,13 @@ def wrap_sampler(module: ModuleType, switch: Switch) -> None:
 
         return wrapper
 
-    _replace(module.Sampler, "sample", sample)  # type: ignore[attr-defined]
+    _replace(module.Sampler, "sample", sample)
 
 
 def wrap_top_k_top_p(module: ModuleType, switch: Switch) -> None:
     """Keep the scores after truncation: the native samplers truncate in place, the fused ones keep it to themselves."""
-    truncate = module.apply_top_k_top_p  # type: ignore[attr-defined]
-    sampler = module.TopKTopPSampler  # type: ignore[attr-defined]
+    truncate = module.apply_top_k_top_p
+    sampler = module.TopKTopPSampler
     in_place = {sampler.forward_native, getattr(sampler, "forward_cpu", None)}
 
     def call(original: Any) -> Any:
@@ -146,12 +146,12 @@ def wrap_proposer(module: ModuleType, switch: Switch) -> None:
 
         return wrapper
 
-    _replace(module.SpecDecodeBaseProposer, "_sample_from_logits", sample)  # type: ignore[attr-defined]
+    _replace(module.SpecDecodeBaseProposer, "_sample_from_logits", sample)
 
 
 def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
     """Name the rows of the batch, time the phases, and let the capture ride on the step's output."""
-    runner_class = module.GPUModelRunner  # type: ignore[attr-defined]
+    runner_class = module.GPUModelRunner
 
     def instrument_of(runner: Any) -> Instrument | None:
         if not switch.on or runner.speculative_config is None:
@@ -159,7 +159,7 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
         found: Instrument | None = getattr(runner, ATTRIBUTE, None)
         if found is None and not hasattr(runner, ATTRIBUTE):
             # Every tensor-parallel rank draws the same tokens; the one whose output the scheduler reads tells of them.
-            first = module.get_tp_group().rank_in_group == 0  # type: ignore[attr-defined]
+            first = module.get_tp_group().rank_in_group == 0
             found = Instrument(runner.device, settings.top) if first else None
             setattr(runner, ATTRIBUTE, found)
         return found

@@ -54,10 +54,11 @@ def measure(options: argparse.Namespace, trace: Path) -> dict[str, Any]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
+    from vllm import LLM, SamplingParams
+
     from specview.trace.reader import TraceReader
     from specview.vllm_plugin import plugin
     from tests.vllm.drive import expand_correctly
-    from vllm import LLM, SamplingParams
 
     expand_correctly()
     if options.draft:

@@ -34,7 +34,9 @@ def rows():
     temperature = torch.tensor([1.0, 0.7, 1.3, 0.0, 1.0, 0.5, 2.0, 1.0])
     k = torch.tensor([50, 8, 50, 50, 5, 20, 3, 1], dtype=torch.int32)
     p = torch.tensor([1.0, 1.0, 0.9, 1.0, 0.8, 0.95, 0.5, 1.0])
-    scores = torch.stack([truncated(*one) for one in zip(raw, temperature.tolist(), k.tolist(), p.tolist(), strict=True)])
+    scores = torch.stack(
+        [truncated(*one) for one in zip(raw, temperature.tolist(), k.tolist(), p.tolist(), strict=True)]
+    )
     candidate = scores.argmax(-1)
     candidate[1] = scores[1].topk(3).indices[2]
     return Scored(

@@ -1,4 +1,4 @@
-"""Tiny Llamas with random weights, saved with a byte-level tokenizer: a target, and a draft that often agrees with it."""
+"""Tiny Llamas with random weights, with a byte-level tokenizer: a target, and a draft that often agrees with it."""
 
 from __future__ import annotations
 

@@ -218,7 +218,9 @@ def test_two_tensor_parallel_workers_and_a_share_of_the_requests(run_engine: Run
     assert [p.name for p in outcome.trace.parent.glob("run*")] == ["run.db"]
 
 
-def test_a_second_engine_adds_a_run_to_a_trace_that_is_there(run_engine: Run, speculative: Ways, tmp_path: Path) -> None:
+def test_a_second_engine_adds_a_run_to_a_trace_that_is_there(
+    run_engine: Run, speculative: Ways, tmp_path: Path
+) -> None:
     trace = tmp_path / "run.db"
     params = {"temperature": 0.0, "max_tokens": 8}
     for name in ("first", "second"):
