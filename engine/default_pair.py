@@ -41,7 +41,7 @@ def default_target(progress: Progress) -> str:
     source = embedded_file()
     if source is None:
         return HUB_ID
-    folder = cache_folder() / f"{NAME}-{source.stat().st_size:x}"
+    folder = converted_folder(source)
     if not (folder / "config.json").is_file():
         _convert(source, folder, progress)
     return str(folder)
@@ -54,6 +54,11 @@ def embedded_file() -> Path | None:
         for file in sorted(Path(place).glob("*.gguf")):
             return file
     return None
+
+
+def converted_folder(source: Path) -> Path:
+    """Where the converted weights of a GGUF file are, or will be; another file size is another version."""
+    return cache_folder() / f"{NAME}-{source.stat().st_size:x}"
 
 
 def cache_folder() -> Path:
