@@ -54,7 +54,7 @@ class Diagnosis:
 def diagnose(
     draft: str | None = None, target: str | None = None, device: str = "auto", dtype: str = "auto"
 ) -> Diagnosis:
-    """Look at the installation and at a pair (the default pair when none is named); what is wrong is told, not raised."""
+    """Look at the installation and at a pair (None: the default one); what is wrong is told, not raised."""
     problems: list[str] = []
     choice = _or_problem(problems, lambda: choose(device, dtype))
     place = target or _default_place()

@@ -112,6 +112,7 @@ class Session:
         self._prefilled: tuple[tuple[int, ...], int, int] | None = None
         self._prompt_hidden: list[Tensor] = []
         device = pair.target.output_device
+        self._seed = seed
         self._generator = torch.Generator(device).manual_seed(seed)
         self._baseline_generator = torch.Generator(device).manual_seed(seed)
         self._clock = PhaseClock(device, time.perf_counter_ns())
@@ -220,6 +221,9 @@ class Session:
         draft_ns = self._prefill_draft(ids)
         self._prefilled = None
         self._prompt_hidden = []
+        # Each sequence starts the generator anew: what it draws depends on its index, not on what ran before it, so a
+        # run that is resumed at its first unfinished prompt continues as if it had never stopped.
+        self._generator.manual_seed(sequence_seed(self._seed, index))
         stopping = Stopping(self.pair.eos, self._max_new_tokens, self._stop, self._vocabulary.token_bytes)
         self._decoder.begin(list(ids), stopping)
         return Sequence(
@@ -276,6 +280,14 @@ class Session:
         if measured is not None:
             synchronise(measured.output_device)
         return time.perf_counter_ns() - begin
+
+
+def sequence_seed(seed: int, index: int) -> int:
+    """The seed of one sequence of a run: the run's own for the first, distinct in its low 32 bits for the others.
+
+    torch's CPU generator reads no more than 32 bits; an odd factor keeps 2³² indices apart.
+    """
+    return (seed + index * 0x9E3779B1) % 2**63
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -204,6 +204,18 @@ def test_many_prompts_in_one_session_do_not_touch_each_other(folders: dict[str, 
         assert [r.committed for r in one] == [r.committed for r in other]
 
 
+def test_a_resumed_run_draws_what_it_would_have_drawn(folders: dict[str, str]) -> None:
+    whole, resumed = session(folders), session(folders)
+    ids = whole.encode("abc", chat=False)
+    runs = []
+    for run, indices in ((whole, (0, 1, 2)), (resumed, (2,))):
+        for index in indices:
+            run.prefill(index, "abc", ids)
+            runs.append([r.committed for r in run.decode()])
+    assert runs[3] == runs[2]
+    assert runs[0] != runs[1] != runs[2]
+
+
 def test_end_of_text_from_the_tokenizer_where_the_config_names_none(folders: dict[str, str]) -> None:
     run = session(folders)
     assert run.pair.eos == frozenset({256})
