@@ -7,6 +7,7 @@ from collections import Counter
 
 from specview.metrics import Totals
 
+COLUMNS_PER_SCAN = 64
 WIDEST = 4096
 """Positions that per-position sums go to; no proposer drafts further in one round."""
 
@@ -27,11 +28,10 @@ def totals(
         value,
     ).fetchone()
     rounds, proposed, judged, judged_known, accepted, output, timed, *rest = sums
-    groups = connection.execute(
-        f"SELECT proposed, judged, accepted, count(*) FROM rounds {where} GROUP BY proposed, judged, accepted", value
-    ).fetchall()
+    # Counted here: SQLite would sort the rounds to group them, which takes longer than to read them.
+    groups = Counter(connection.execute(f"SELECT proposed, judged, accepted FROM rounds {where}", value))
     proposed_at = _at_least(_counted(groups, 0))
-    sums_at, counts_at = _overlap(connection, where, value, len(proposed_at)) if overlap else ((), ())
+    sums_at, counts_at = _overlap(connection, where, value, proposed_at) if overlap else ((), ())
     return Totals(
         rounds,
         proposed or 0,
@@ -57,11 +57,11 @@ def scope(connection: sqlite3.Connection, run_id: int, sequence_id: int | None =
     return "WHERE sequence_id IN (SELECT id FROM sequences WHERE run_id = ?)", (run_id,)
 
 
-def _counted(groups: list[tuple[object, ...]], column: int) -> Counter[int]:
+def _counted(groups: Counter[tuple[object, ...]], column: int) -> Counter[int]:
     counts: Counter[int] = Counter()
-    for group in groups:
-        value, number = group[column], group[3]
-        if isinstance(value, int) and isinstance(number, int):
+    for group, number in groups.items():
+        value = group[column]
+        if isinstance(value, int):
             counts[value] += number
     return counts
 
@@ -78,19 +78,31 @@ def _at_least(counts: Counter[int]) -> tuple[int, ...]:
 
 
 def _overlap(
-    connection: sqlite3.Connection, where: str, value: tuple[int, ...], widest: int
+    connection: sqlite3.Connection, where: str, value: tuple[int, ...], proposed_at: tuple[int, ...]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Per position: the sum of the overlaps that are numbers, and how many there are. One scan, no sorting."""
+    """Per position: the sum of the overlaps that are numbers, and how many there are. Scans without sorting."""
     rounds = f"WHERE round_id IN (SELECT id FROM rounds {where})" if where else ""
-    sums: list[float] = []
-    counts: list[int] = []
-    for start in range(1, widest + 1, 32):
-        places = range(start, min(start + 32, widest + 1))
-        columns = ", ".join(
-            f"total(overlap) FILTER (WHERE position = {i}), count(overlap) FILTER (WHERE position = {i})"
-            for i in places
-        )
-        row = connection.execute(f"SELECT {columns} FROM positions {rounds}", value).fetchone()
-        sums += row[0::2]
-        counts += row[1::2]
-    return tuple(sums), tuple(counts)
+    places = range(1, len(proposed_at) + 1)
+
+    # A text, as a NaN is kept, is larger than any number.
+    number = "overlap <= 2"
+
+    def scan(of: str) -> list[float]:
+        found: list[float] = []
+        for start in range(0, len(places), COLUMNS_PER_SCAN):
+            some = places[start : start + COLUMNS_PER_SCAN]
+            columns = ", ".join(f"{of} FILTER (WHERE position = {i} AND {number})" for i in some)
+            found += connection.execute(f"SELECT {columns} FROM positions {rounds}", value).fetchone()
+        return found
+
+    if len(places) > COLUMNS_PER_SCAN:
+        return tuple(scan("total(overlap)")), tuple(int(n) for n in scan("count(*)"))
+    if not places:
+        return (), ()
+    columns = ", ".join(f"total(overlap) FILTER (WHERE position = {i})" for i in places)
+    *sums, known = connection.execute(
+        f"SELECT {columns}, count(*) FILTER (WHERE {number}) FROM positions {rounds}", value
+    ).fetchone()
+    if known == sum(proposed_at):
+        return tuple(sums), proposed_at  # every candidate has one, as in a trace of ours
+    return tuple(scan("total(overlap)")), tuple(int(n) for n in scan("count(*)"))

@@ -1,23 +1,25 @@
 """Exact medians and percentiles of a run's clocks, whatever its length, in flat memory.
 
-Sorting a million values in SQLite takes longer than reading them. So values are counted in coarse bins first, which
-says in which bin each percentile lies, and only what is in those bins is counted exactly.
+Sorting a million values in SQLite takes longer than reading them twice. So values are counted in bins first, which says
+in which bin each percentile lies; a second scan counts exactly what is in those bins. How wide the bins are is learned
+from a sample.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from specview.metrics import nearest_rank
-from specview.trace import decode
 from specview.trace.aggregate import scope
+from specview.trace.decode import DamagedValueError
 
 SHARES = (0.5, 0.95)
-BIN_BITS = 16
-"""A bin holds 65.5 µs; a second has 15,000 bins."""
+SAMPLE = 1000
+BINS = 8192
+"""Bins of one column; larger values share the last one."""
 ROWS_PER_FETCH = 10_000
 
 
@@ -31,59 +33,122 @@ class Spread:
     count: int
 
 
+@dataclass(slots=True)
+class _Column:
+    """What is learned about one column, scan by scan."""
+
+    name: str
+    shift: int
+    bins: Counter[int | None]
+
+    @property
+    def bin_sql(self) -> str:
+        return f"min({self.name} >> {self.shift}, {BINS - 1})"
+
+    def places(self) -> list[tuple[int, int]]:
+        """Per share: the bin that holds the value, and how many values lie below that bin."""
+        counted = sorted((key, n) for key, n in self.bins.items() if key is not None)
+        total = sum(n for _, n in counted)
+        found = []
+        for share in SHARES:
+            rank, below = nearest_rank(total, share), 0
+            for key, n in counted:
+                if below + n > rank:
+                    found.append((key, below))
+                    break
+                below += n
+        return found
+
+
 def spreads(connection: sqlite3.Connection, run_id: int, columns: Sequence[str]) -> dict[str, Spread | None]:
-    """The spread of integer columns of `rounds` over one run; None for a column with no value in it."""
+    """The spread of integer columns of `rounds` over one run; None for a column with no value in it.
+
+    Raises:
+        DamagedValueError: a column holds what is no whole number.
+    """
     where, value = scope(connection, run_id)
-    bins: list[Counter[int | None]] = [Counter() for _ in columns]
-    selected = ", ".join(f"{c} >> {BIN_BITS}" for c in columns)
-    for rows in _batches(connection.execute(f"SELECT {selected} FROM rounds {where}", value)):
-        for counter, keys in zip(bins, zip(*rows, strict=True), strict=True):
-            counter.update(keys)
-    means = connection.execute(
-        f"SELECT {', '.join(f'avg({c})' for c in columns)} FROM rounds {where}", value
-    ).fetchone()
-    result: dict[str, Spread | None] = {}
-    for column, counter, mean in zip(columns, bins, means, strict=True):
-        counter.pop(None, None)
-        counted = {key: n for key, n in counter.items() if key is not None}
-        result[column] = _spread(connection, where, value, column, counted, mean) if counted else None
+    learned = [_Column(name, shift, Counter()) for name, shift in _shifts(connection, where, value, columns)]
+    for rows in _batches(connection, ", ".join(c.bin_sql for c in learned), where, value):
+        for column, keys in zip(learned, zip(*rows, strict=True), strict=True):
+            column.bins.update(keys)
+    filled = [c for c in learned if set(c.bins) - {None}]
+    exact = _values_in_bins(connection, where, value, filled)
+    means = _means(connection, where, value, [c.name for c in filled])
+    result: dict[str, Spread | None] = dict.fromkeys(columns)
+    for column in filled:
+        total = sum(n for key, n in column.bins.items() if key is not None)
+        values = [
+            _at(column, exact[column.name, key], nearest_rank(total, share) - below, key)
+            for share, (key, below) in zip(SHARES, column.places(), strict=True)
+        ]
+        result[column.name] = Spread(means[column.name], values[0], values[1], total)
     return result
 
 
-def _spread(
-    connection: sqlite3.Connection, where: str, value: tuple[int, ...], column: str, bins: dict[int, int], mean: float
-) -> Spread:
-    total = sum(bins.values())
-    ranks = [nearest_rank(total, share) for share in SHARES]
-    found = []
-    for rank in ranks:
-        below, wanted = _bin_of(bins, rank)
-        low, high = wanted << BIN_BITS, (wanted + 1 << BIN_BITS) - 1
-        condition = f"{'AND' if where else 'WHERE'} {column} BETWEEN {low} AND {high}"
-        exact: Counter[int] = Counter()
-        for rows in _batches(connection.execute(f"SELECT {column} FROM rounds {where} {condition}", value)):
-            exact.update(v for (v,) in rows)
-        if sum(exact.values()) != bins[wanted]:
-            raise decode.DamagedValueError(f"rounds.{column} holds what is no whole number")
-        found.append(_at(exact, rank - below))
-    return Spread(mean, found[0], found[1], total)
+def _shifts(
+    connection: sqlite3.Connection, where: str, value: tuple[int, ...], columns: Sequence[str]
+) -> list[tuple[str, int]]:
+    """Per column: how many bits to drop so that nearly all values fall into `BINS` bins."""
+    sample = connection.execute(f"SELECT {', '.join(columns)} FROM rounds {where} LIMIT {SAMPLE}", value).fetchall()
+    shifts = []
+    for i, name in enumerate(columns):
+        largest = max((row[i] for row in sample if isinstance(row[i], int)), default=0)
+        # Four times the largest of the sample, should the run get slower later.
+        shifts.append((name, max(0, (4 * largest // BINS).bit_length())))
+    return shifts
 
 
-def _bin_of(bins: dict[int, int], rank: int) -> tuple[int, int]:
-    """How many values lie below the bin that holds the value of this rank, and the bin."""
-    below = 0
-    for key in sorted(bins):
-        if below + bins[key] > rank:
-            return below, key
-        below += bins[key]
-    raise ValueError("the rank is larger than the number of values")
+def _values_in_bins(
+    connection: sqlite3.Connection, where: str, value: tuple[int, ...], columns: list[_Column]
+) -> dict[tuple[str, int], Counter[int]]:
+    """Per column and wanted bin: its values, counted."""
+    wanted = [(c, key) for c in columns for key in {key for key, _ in c.places()}]
+    if not wanted:
+        return {}
+    conditions = [_in_bin(c, key) for c, key in wanted]
+    selected = ", ".join(
+        f"CASE WHEN {condition} THEN {c.name} END" for condition, (c, _) in zip(conditions, wanted, strict=True)
+    )
+    both = f"{where} {'AND' if where else 'WHERE'} ({' OR '.join(conditions)})"
+    counters: list[Counter[int | None]] = [Counter() for _ in wanted]
+    for rows in _batches(connection, selected, both, value):
+        for counter, values in zip(counters, zip(*rows, strict=True), strict=True):
+            counter.update(values)
+    return {
+        (c.name, key): Counter({v: n for v, n in counter.items() if isinstance(v, int)})
+        for (c, key), counter in zip(wanted, counters, strict=True)
+    }
 
 
-def _at(counts: Counter[int], rank: int) -> int:
-    _, value = _bin_of(counts, rank)
-    return value
+def _in_bin(column: _Column, key: int) -> str:
+    low = key << column.shift
+    if key == BINS - 1:
+        return f"{column.name} >= {low}"
+    return f"{column.name} BETWEEN {low} AND {low + (1 << column.shift) - 1}"
 
 
-def _batches(cursor: sqlite3.Cursor) -> Iterable[list[tuple[int, ...]]]:
+def _at(column: _Column, counts: Counter[int], rank: int, key: int) -> int:
+    if sum(counts.values()) != column.bins[key]:
+        raise DamagedValueError(f"rounds.{column.name} holds what is no whole number")
+    for value in sorted(counts):
+        rank -= counts[value]
+        if rank < 0:
+            return value
+    raise DamagedValueError(f"rounds.{column.name} cannot be counted")
+
+
+def _means(connection: sqlite3.Connection, where: str, value: tuple[int, ...], names: list[str]) -> dict[str, float]:
+    if not names:
+        return {}
+    row = connection.execute(
+        f"SELECT {', '.join(f'avg({name})' for name in names)} FROM rounds {where}", value
+    ).fetchone()
+    return dict(zip(names, row, strict=True))
+
+
+def _batches(
+    connection: sqlite3.Connection, selected: str, where: str, value: tuple[int, ...]
+) -> Iterator[list[tuple[int | None, ...]]]:
+    cursor = connection.execute(f"SELECT {selected} FROM rounds {where}", value)
     while rows := cursor.fetchmany(ROWS_PER_FETCH):
         yield rows
