@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -19,13 +20,14 @@ from specview.tour.questions import Attempt, Choice, Estimate
 from specview.tour.station import ORDER, Station
 from specview.tour.stations import stations
 from specview.tour.survey import Place, Survey
-from specview.tour.words import Words, number
-from specview.tui.app import SpecviewApp
+from specview.tour.words import Word, Words, number, plain
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.feed import Feed
+from specview.tui.model.playback import Pace
 from specview.tui.model.snapshot import Snapshot
 from specview.tui.model.view import View
 from specview.tui.screens.choose import ChooseScreen
+from specview.tui.showing import Showing
 from specview.tui.tour.bars import TourHeader, TourKeys
 from specview.tui.tour.exhibit import ExhibitPane
 from specview.tui.tour.guide import GuidePane
@@ -46,7 +48,7 @@ def _key(keys: str, action: str, text: str = "") -> Binding:
     return Binding(keys, action, text or action, show=False)
 
 
-class TourApp(SpecviewApp, inherit_bindings=False):
+class TourApp(Showing, inherit_bindings=False):
     """The tour over one trace.
 
     Args:
@@ -71,7 +73,8 @@ class TourApp(SpecviewApp, inherit_bindings=False):
         _key("o", "show"),
         _key("r", "again"),
         _key("l", "language"),
-        _key("tab", "next_pane"),
+        # Before the screen's own, which would take the panes in the order in which they stand.
+        Binding("tab", "next_pane", "next pane", show=False, priority=True),
         _key("d", "next_theme"),
         _key("p", "picture"),
         _key("q,ctrl+c,ctrl+q", "quit"),
@@ -79,7 +82,7 @@ class TourApp(SpecviewApp, inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, found: Survey, language: Language, *, start: str | None = None, engine: bool = False) -> None:
-        super().__init__(found.path)
+        super().__init__(found.path, follow=False, child=None, pace=Pace())
         self._survey = found
         self._engine = engine
         self._figures: Figures = recorded(found)
@@ -87,14 +90,12 @@ class TourApp(SpecviewApp, inherit_bindings=False):
         self.stations: tuple[Station, ...] = stations(found, self._figures, self._found)
         self.attempts: dict[str, Attempt] = {}
         self.progress = progress_file.Progress()
-        self._trouble: str | None = None
         self.language: Language = language
         self._catalogue = Catalogue(language)
         self._start = start
         self.index = 0
         self._measurement: CostMeasurement | None = None
         self._search: Search | None = None
-        self._resumed = True  # the place last viewed is the inspector's, not the tour's
 
     @property
     def station(self) -> Station:
@@ -128,29 +129,26 @@ class TourApp(SpecviewApp, inherit_bindings=False):
         yield TooSmall(id="small")
 
     def on_mount(self) -> None:
-        # Before the inspector's own handler, which starts the feed at `self.cursor`.
+        self.watch_signals()
         try:
             self.progress = progress_file.load()
         except OSError as error:
-            self._trouble = error.strerror or str(error)
+            self._say_unsaved(error)
         key = self._start or self.progress.at
         self.index = ORDER.index(key) if key in ORDER else 0
-        if self.station.place is not None:
-            self.cursor = _cursor(self.station.place, self._phase())
-        self.set_interval(POLL_SECONDS, self._look_at_children)
-        self.call_after_refresh(self._arrived)
-
-    def _arrived(self) -> None:
         self.query_one(GuidePane).focus()
+        self.feed.start()
+        self.set_interval(POLL_SECONDS, self._look_at_children)
         self._visit(self.index)
 
     def on_unmount(self) -> None:
+        self.feed.close()
         for child in (self._measurement, self._search):
             if child is not None:
                 child.close()
 
-    def load_marks(self) -> None:
-        """Bookmarks belong to the inspector; the tour neither shows nor writes them."""
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange(event.size.width, event.size.height)
 
     def _arrange(self, width: int | None = None, height: int | None = None) -> None:
         """Give each pane the rows that the size and the station allow."""
@@ -208,9 +206,6 @@ class TourApp(SpecviewApp, inherit_bindings=False):
             self.query_one(ExhibitPane).show_station(station, self._catalogue, hidden=behind)
             self.query_one(TourHeader).show_station(station, self.progress, self._catalogue, place)
             self.query_one(TourKeys).show_station(station, attempt, self._catalogue, view.notice)
-
-    def _show_waiting(self, view: View) -> None:
-        """The tour's trace has rounds; there is nothing to wait for."""
 
     def _note(self) -> str:
         if self.station.key == "same" and self._search is not None:
@@ -307,7 +302,10 @@ class TourApp(SpecviewApp, inherit_bindings=False):
         try:
             progress_file.save(progress)
         except OSError as error:
-            self.say(self._catalogue.text("unsaved").format(why=error.strerror or error))
+            self._say_unsaved(error)
+
+    def _say_unsaved(self, error: OSError) -> None:
+        self.say(plain(self._catalogue.say("unsaved", {"why": Word(error.strerror or str(error))})))
 
     # Keys
 
