@@ -15,3 +15,13 @@ class RunFailedError(SpecviewError):
     """A run broke after it had started; what it recorded is kept."""
 
     exit_code = 1
+
+
+class EngineMissingError(SpecviewError):
+    """Running a pair needs packages that a viewer does without."""
+
+    def __init__(self, missing: ModuleNotFoundError) -> None:
+        super().__init__(
+            f"running a pair needs the package {missing.name}, which is not installed; "
+            "install the engine with `pip install 'specview[engine]'`."
+        )

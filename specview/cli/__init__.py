@@ -33,6 +33,7 @@ COMMANDS = {
     "distill": "distill",
     "list": "list_runs",
     "tour": "tour",
+    "doctor": "doctor",
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import EngineError, PromptError
 from engine.round import Round, RunInfo, Status, StopReason
-from specview.errors import RunFailedError, SpecviewError, TraceError
+from specview.errors import EngineMissingError, RunFailedError, SpecviewError, TraceError
 from specview.recording.prompts import read_prompts
 from specview.recording.settings import DEFAULT_PROMPT, Prompt, RunSettings
 from specview.recording.signals import Stop
@@ -167,7 +167,10 @@ class _Recorder:
         info = RunInfo(self._uuid, draft=settings.draft, target=settings.target, sampling=settings.sampling)
         self.writer.begin_run(info)
         self._stage("starting the engine")
-        from engine.session import load_session
+        try:
+            from engine.session import load_session
+        except ModuleNotFoundError as error:
+            raise EngineMissingError(error) from error
 
         return load_session(
             settings.draft,
