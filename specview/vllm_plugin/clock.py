@@ -26,6 +26,10 @@ class StepClock:
         else:
             self._marks[name] = time.perf_counter_ns()
 
+    def has(self, name: str) -> bool:
+        """Whether this mark was made."""
+        return name in self._marks
+
     def durations(self, phases: Mapping[str, tuple[str, str]]) -> dict[str, int]:
         """Phase → ns between its two marks, for the phases that have both."""
         found = {}

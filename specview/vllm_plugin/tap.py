@@ -66,6 +66,13 @@ class Instrument:
         """Of the candidates proposed last: one (batch,) tensor a draft step."""
         self._stream: Any = None
 
+    def begin_step(self) -> None:
+        """A forward begins."""
+        if self.clock.has("sampling begins"):  # vLLM also calls for steps that hold no work
+            self.proposed_by = self.clock
+        self.clock = StepClock(self.device)
+        self.clock.mark("forward begins")
+
     def finish(
         self, tap: StepTap, metadata: Any, sampling: Any, logits: Tensor, draft_probs: Tensor | None
     ) -> StepCapture:
@@ -133,7 +140,7 @@ class Instrument:
         assert tap.last_tokens is not None
         batch = len(drafted)
         raw = tap.raw_last
-        if raw is None and not processed(sampling):
+        if raw is None and not tap.copy_last:
             raw = logits if metadata is None else logits[metadata.bonus_logits_indices.long()]
         token = tap.last_tokens.reshape(-1)[:batch]
         out = token

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from specview.vllm_plugin.clock import StepClock
 from specview.vllm_plugin.log import Switch
 from specview.vllm_plugin.measure import free_probabilities
 from specview.vllm_plugin.settings import Settings
@@ -169,8 +168,7 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
             with switch.guard("starting the clock"):
                 instrument = instrument_of(self)
                 if instrument is not None:
-                    instrument.proposed_by, instrument.clock = instrument.clock, StepClock(instrument.device)
-                    instrument.clock.mark("forward begins")
+                    instrument.begin_step()
             return original(self, *args, **kwargs)
 
         return wrapper
