@@ -235,10 +235,9 @@ class TourApp(Showing, inherit_bindings=False):
     def _go_home(self) -> None:
         """The station's own round, in the phase that may be seen."""
         station = self.station
-        if station.place is None:
-            return
-        self._open(station.place)
-        self.look(_cursor(station.place, self._phase()))
+        place = station.place or self._survey.cases[0].place
+        self._open(place)
+        self.look(_cursor(place, self._phase()))
         self.set_quietly(selected=station.selected)
 
     def _open(self, place: Place) -> None:
