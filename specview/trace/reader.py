@@ -139,7 +139,7 @@ class TraceReader:
     def vocab(self, run_id: int, ids: Iterable[int]) -> dict[int, VocabEntry]:
         """What these token ids stand for; ids that the trace does not know are absent."""
         known: dict[int, VocabEntry] = {}
-        with self.reading():
+        with self.reading(opening.LONGEST_VALUE):  # a token of a megabyte is odd, and no damage
             for chunk in _chunks(sorted(set(ids))):
                 marks = ", ".join("?" * len(chunk))
                 rows = self.connection.execute(
