@@ -24,7 +24,7 @@ class Batch:
     ids: Tensor
     """(batch, n) tokens read."""
     states: Tensor
-    """(batch, n, (1 + taps) × width) the target's states after reading them."""
+    """(batch, n, width) the target's final states after reading them."""
     log_normalizer: Tensor
     """(batch, n); NaN where nothing is learned: the prompt and the padding."""
 
@@ -85,8 +85,7 @@ def frequent_tokens(
     Measured over `positions` answer positions spread over the sequences; every token that was drawn counts as well.
     """
     output: Tensor = target.get_output_embeddings().weight
-    width = output.shape[1]
-    known = [(s.states[:, :width], s.log_normalizer) for s in sequences]
+    known = [(s.states, s.log_normalizer) for s in sequences]
     states = torch.cat([state[~norm.isnan()] for state, norm in known])
     norms = torch.cat([norm[~norm.isnan()] for _, norm in known])
     chosen = torch.linspace(0, len(states) - 1, min(positions, len(states))).long()

@@ -37,7 +37,6 @@ class GenerateSettings:
     greedy_share: float = 0.2
     max_new_tokens: int = 192
     batch: int = 160
-    taps: tuple[int, ...] = ()
     seed: int = 1
 
 
@@ -176,7 +175,6 @@ def _answer(
         temperatures=[0.0 if rng.random() < greedy_share else 1.0 for _ in prompts],
         end_tokens=end_tokens(model, tokenizer),
         generator=torch.Generator().manual_seed(seed),
-        taps=settings.taps,
         each_step=lambda _rows: pause(),
     )
     save_shard(path, sequences)

@@ -65,7 +65,6 @@ class DraftHead(nn.Module):
         self.feature_norm = nn.Parameter(torch.ones(width))
         self.token_norm = nn.Parameter(torch.ones(width))
         self.fuse = nn.Parameter(torch.cat([torch.eye(width), torch.eye(width)], dim=1))
-        self.reduce = nn.Parameter(torch.eye(width, width * (1 + len(config.taps)))) if config.taps else None
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.Parameter(torch.ones(width))
 
@@ -73,10 +72,6 @@ class DraftHead(nn.Module):
     def stack(self) -> list[DecoderLayer]:
         """The decoder layers, first one first."""
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
-
-    def features(self, states: Tensor) -> Tensor:
-        """The target's states (…, (1 + taps) × width), final one first, as features (…, width)."""
-        return states if self.reduce is None else linear(states, self.reduce)
 
     def enter(self, features: Tensor, embedded: Tensor) -> Tensor:
         """The input of the first layer, from the features after xᵢ₋₁ and the embedding of xᵢ."""
@@ -91,16 +86,15 @@ class DraftHead(nn.Module):
         """The output state: what the output rows score, and the stand-in for the target's next feature."""
         return rms_norm(x, (self.config.hidden_size,), self.norm, self.config.norm_eps)
 
-    def forward(self, target_states: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
+    def forward(self, features: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
         """The states of `steps` draft steps at every position at once (training-time test of EAGLE-3).
 
-        `target_states[:, i]` (batch, length, (1 + taps) × width) is the target's after xᵢ₋₁ (zeros at i = 0),
+        `features[:, i]` (batch, length, width) is the target's final state after xᵢ₋₁ (zeros at i = 0),
         `embedded[:, i]` (batch, length, width) that of xᵢ. Result s (from 0), at i: the
         state with which the head predicts xᵢ₊₁ when the target's features end at xᵢ₋₁₋ₛ and the head's own stand in for
         the rest. Keys at true features are seen up to i − s, own ones after.
         """
         rotation = rotation_table(torch.arange(embedded.shape[1]), self.config, embedded.dtype)
-        features = self.features(target_states)
         seen: list[list[KeysValues]] = [[] for _ in self.stack]
         states: list[Tensor] = []
         for _ in range(steps):

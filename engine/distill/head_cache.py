@@ -25,8 +25,6 @@ class HeadConfig:
     scored_tokens: int
     """Of the trimmed vocabulary."""
     layers: int = 1
-    taps: tuple[int, ...] = ()
-    """Target layers read beside its final hidden state."""
 
 
 class HeadCache:

@@ -18,7 +18,7 @@ from engine.distill.head_cache import HeadConfig
 HEAD_FILE = "head.json"
 
 
-def config_for(target: Any, scored_tokens: int, layers: int, taps: tuple[int, ...] = ()) -> HeadConfig:
+def config_for(target: Any, scored_tokens: int, layers: int) -> HeadConfig:
     """Shapes taken from a Llama-like target's config."""
     config = target.config
     return HeadConfig(
@@ -32,7 +32,6 @@ def config_for(target: Any, scored_tokens: int, layers: int, taps: tuple[int, ..
         vocab_size=target.get_output_embeddings().weight.shape[0],
         scored_tokens=scored_tokens,
         layers=layers,
-        taps=taps,
     )
 
 
@@ -67,7 +66,7 @@ def load_head(folder: Path, dtype: torch.dtype = torch.bfloat16) -> tuple[DraftH
     """The head and its id map (scored_tokens,), as `save_head` wrote them."""
     raw = json.loads((folder / HEAD_FILE).read_text(encoding="utf-8"))
     raw = {name: value for name, value in raw.items() if name not in ("kind", "notes")}
-    config = HeadConfig(**{**raw, "taps": tuple(raw["taps"])})
+    config = HeadConfig(**raw)
     with torch.device("meta"):
         head = DraftHead(config)
     with safe_open(folder / "head.safetensors", framework="pt") as file:

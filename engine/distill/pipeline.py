@@ -126,6 +126,6 @@ def run(
 def _new_draft(target: Any, scored: int, settings: DistillSettings) -> tuple[DraftHead | PlainDraft, TrainSettings]:
     if settings.kind == "plain":
         return plain_from_target(target, settings.layers), replace(settings.train, unroll=1)
-    head = new_head(config_for(target, scored, settings.layers, settings.generate.taps), settings.train.seed)
+    head = new_head(config_for(target, scored, settings.layers), settings.train.seed)
     start_from_target(head, target)
     return head, settings.train

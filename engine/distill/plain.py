@@ -26,7 +26,7 @@ class PlainDraft(nn.Module):
         for matrix in (model.get_input_embeddings(), model.get_output_embeddings()):
             matrix.weight.requires_grad_(False)
 
-    def forward(self, target_states: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
+    def forward(self, features: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
         """One state a position, (batch, length, width), whatever `steps` says: a plain draft has no second view."""
         body = self.model.base_model(inputs_embeds=embedded, use_cache=False)
         return [body.last_hidden_state]

@@ -6,8 +6,7 @@ shorter ones already sample. Rows that end are dropped, and the batch is packed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,10 +78,9 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
 class Sampled:
     """One sampled sequence: the prompt and what followed.
 
-    `states` is (len(ids) − 1, (1 + taps) × width) in the model's dtype: row i holds the hidden states after reading
-    ids[i], the final one first (after the last norm: what the head turns into the distribution of ids[i + 1]), then
-    those of the tapped layers. `log_normalizer[i]` is the log Σ exp of that distribution's logits over the whole
-    vocabulary at temperature 1 (NaN where the next token was given, not sampled).
+    `states` is (len(ids) − 1, width) in the model's dtype: row i is the hidden state after reading ids[i] and after the
+    last norm, which the head turns into the distribution of ids[i + 1]. `log_normalizer[i]` is the log Σ exp of that
+    distribution's logits over the whole vocabulary at temperature 1 (NaN where the next token was given, not sampled).
     """
 
     ids: Tensor
@@ -101,13 +99,11 @@ def sample(
     temperatures: Sequence[float],
     end_tokens: frozenset[int],
     generator: torch.Generator,
-    taps: Sequence[int] = (),
     each_step: Callable[[int], None] = lambda rows: None,
 ) -> list[Sampled]:
     """Continue every prompt by up to `max_new_tokens`, each at its own temperature (0 is greedy).
 
-    `taps` are layers (from 0) whose outputs are stored beside the final hidden state. `each_step` is
-    called once a forward with the number of rows alive. Results come in the order of `prompts`.
+    `each_step` is called once a forward with the number of rows alive. Results come in the order of `prompts`.
     """
     shortest = min(len(p) for p in prompts)
     room = max(len(p) for p in prompts) + max_new_tokens
@@ -123,13 +119,12 @@ def sample(
     cache = Cache(layers=[RoomyLayer(room) for _ in range(model.config.num_hidden_layers)])
     end_ids = torch.tensor(sorted(end_tokens))
     fed, upto = 0, shortest
-    with torch.inference_mode(), _tapped(model, taps) as tapped:
+    with torch.inference_mode():
         while not bool((ends[alive] > 0).all()):
             hidden = model.model(ids[alive, fed:upto], cache=cache, use_cache=True).last_hidden_state
-            everything = torch.cat([hidden, *(tapped[layer] for layer in taps)], dim=-1)
             if states is None:
-                states = everything.new_empty(len(prompts), room, everything.shape[-1])
-            states[alive, fed:upto] = everything
+                states = hidden.new_empty(len(prompts), room, hidden.shape[-1])
+            states[alive, fed:upto] = hidden
             logits = model.lm_head(hidden[:, -1]).float()
             log_z = logits.logsumexp(-1)
             free = given[alive] <= upto
@@ -158,25 +153,6 @@ def sample(
         )
         for row, end in enumerate(ends.tolist())
     ]
-
-
-@contextmanager
-def _tapped(model: Any, taps: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """While open, the outputs of these layers in the latest forward, by layer."""
-    outputs: dict[int, Tensor] = {}
-
-    def keep(layer: int) -> Callable[[Any, Any, Any], None]:
-        def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            outputs[layer] = output[0] if isinstance(output, tuple) else output
-
-        return hook
-
-    handles = [model.model.layers[layer].register_forward_hook(keep(layer)) for layer in taps]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _draw(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> Tensor:

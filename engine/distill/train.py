@@ -102,8 +102,7 @@ def unrolled_loss(
 ) -> tuple[Tensor, list[float], int]:
     """Mean loss over learned positions and steps, each step's summed overlap, and the number of positions."""
     learned = batch.learned
-    width = embedding.shape[1]
-    p = target_probabilities(batch.states[..., :width][learned], batch.log_normalizer[learned], rows)
+    p = target_probabilities(batch.states[learned], batch.log_normalizer[learned], rows)
     states = functional_call(head, weights, (batch.before, embedding[batch.ids], settings.unroll))
     total = torch.zeros(())
     overlaps = []
