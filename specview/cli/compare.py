@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -19,9 +18,10 @@ def command(left: Path, right: Path, left_run: int | None, right_run: int | None
 
     The same TRACE twice compares two of its runs. When stdout is no terminal, the comparison is printed as a table."""
     from specview.tui.model.compare import load_comparison
+    from specview.tui.run import has_terminal
 
     comparison = load_comparison(left, left_run, right, right_run, prompt - 1)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         from specview.tui.model.compare_table import table
 
         for line in table(comparison):

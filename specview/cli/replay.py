@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -27,8 +26,10 @@ def command(trace: Path | None, follow: bool, speed: float, idle_limit: float) -
     """Step through TRACE round by round; without one, through the newest in traces/.
 
     When stdout is no terminal, the summary is printed instead."""
+    from specview.tui.run import has_terminal
+
     path = trace if trace is not None else newest_trace(TRACES)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         from specview.cli.stats import print_summary
 
         print_summary(path)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from textual.app import App
 from textual.theme import Theme
 
+from specview.tui.hangup import watch_terminal
 from specview.tui.themes import ANSI_THEME, DEFAULT_THEME, THEMES, textual_theme
 from specview.tui.widgets.canvas import Canvas
 from specview.tui.widgets.scroll import ScrollCanvas
@@ -36,12 +37,14 @@ class BaseApp(App[None]):
         self.theme_changed_signal.subscribe(self, self.recolour)
 
     def watch_signals(self) -> None:
-        """SIGTERM, SIGHUP and an interrupt from outside end the app like `q` does, and restore the terminal."""
+        """SIGTERM, SIGHUP, an interrupt from outside and a lost terminal end the app like `q` does."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             # Not in the main thread (a test, a server): then the signals are not ours to watch.
             with suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._signalled)
+        if not self.is_headless and not self.is_web:
+            watch_terminal(lambda: loop.call_soon_threadsafe(self._signalled))
 
     def before_end(self) -> None:
         """Called before the app ends, whatever ends it."""

@@ -45,15 +45,18 @@ class Questions(Navigation):
         self.query_one(AskLine).ask("find", "find text:", self._needle)
 
     def on_ask_line_answered(self, message: AskLine.Answered) -> None:
-        text = message.text.strip() if message.kind == "goto" else message.text
-        if not text:
-            return
-        if message.kind == "goto":
-            self._goto(text)
-        elif message.kind == "find":
+        # Textual calls a handler of every class in the line of inheritance, so there is this one only.
+        if message.text.strip():
+            self.answer(message.kind, message.text)
+
+    def answer(self, kind: str, text: str) -> None:
+        """The person answered a question of this kind."""
+        if kind == "goto":
+            self._goto(text.strip())
+        elif kind == "find":
             self._needle = text
             self.action_find(1)
-        elif message.kind == "prompt" and self.child is not None:
+        elif kind == "prompt" and self.child is not None:
             self.child.send_prompt(text)
             self.look(self.cursor.to_end())
             self.say("the prompt is sent; it is decoded when the one before it is done.")

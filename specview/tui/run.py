@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from specview.cli import say
@@ -10,6 +11,11 @@ if TYPE_CHECKING:
     from specview.tui.base import BaseApp
 
 INTERRUPTED = 130
+
+
+def has_terminal() -> bool:
+    """Whether a screen can be shown: keys come from stdin, the screen itself goes to stderr, and stdout is no data."""
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def show(app: BaseApp) -> int:

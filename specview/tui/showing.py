@@ -86,13 +86,13 @@ class Showing(Questions):
         else:
             self._open_compare(self.path, self.view.snapshot.runs[others[chosen]].id)
 
-    def on_ask_line_answered(self, message: AskLine.Answered) -> None:
-        if message.kind == "compare" and message.text.strip():
-            self._open_compare(Path(message.text.strip()).expanduser(), None)
-        elif message.kind == "export" and message.text.strip():
-            self._export(Path(message.text.strip()).expanduser())
+    def answer(self, kind: str, text: str) -> None:
+        if kind == "compare":
+            self._open_compare(Path(text.strip()).expanduser(), None)
+        elif kind == "export":
+            self._export(Path(text.strip()).expanduser())
         else:
-            super().on_ask_line_answered(message)
+            super().answer(kind, text)
 
     def _open_compare(self, other: Path, other_run: int | None) -> None:
         run = self.view.snapshot.run

@@ -191,7 +191,8 @@ if BROWSER is not None:  # without one, the socket test above stands for it
             await page.call("Page.navigate", url=served)
             await _until(page.received.shows("1/30"), "the screen in the browser")
             await asyncio.sleep(1)
-            await page.click(200, 8)  # the terminal takes keys once it has the focus; the first line answers to no click
+            # The terminal takes keys once it has the focus; the first line answers to no click.
+            await page.click(200, 8)
             before = await page.picture()
             await page.press("ArrowRight", 39)
             await _until(page.received.shows("2/30"), "the next round in the browser")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from textual import events
-from textual.content import Content
 from textual.message import Message
 
 from specview.tui.ink import LEVELS, Line, merged, over
 from specview.tui.model.snapshot import Mark, Snapshot
 from specview.tui.model.view import View
 from specview.tui.numbers import count
+from specview.tui.widgets.canvas import Hit
 from specview.tui.widgets.pane import Pane
 
 
@@ -122,8 +122,16 @@ class TimelinePane(Pane):
     def on_mouse_move(self, event: events.MouseMove) -> None:
         if self._dragging is not None:
             self._scrub(event.x)
-            return
-        self._point(event.x)
+
+    def hit_at(self, x: int, y: int) -> Hit | None:
+        """The round of a column."""
+        snapshot = self.view.snapshot if self.view is not None else None
+        index = self._start + x
+        mark = snapshot.mark_at(index) if snapshot is not None and index < snapshot.round_count else None
+        if mark is None:
+            return None
+        tip = f"round {count(index + 1)} · {mark.accepted} of {mark.proposed} accepted · {mark.outcome}"
+        return Hit(y, x, 1, "round", index, tip)
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
         self._dragging = None
@@ -138,12 +146,3 @@ class TimelinePane(Pane):
     def _by(self, rounds: int) -> None:
         if self.view is not None:
             self.post_message(self.Scrubbed(self.view.snapshot.cursor.round + rounds))
-
-    def _point(self, x: int) -> None:
-        mark = self.view.snapshot.mark_at(self._start + x) if self.view is not None else None
-        if mark is None or self.view is None or self._start + x >= self.view.snapshot.round_count:
-            self.tooltip = None
-            return
-        self.tooltip = Content(
-            f"round {count(self._start + x + 1)} · {mark.accepted} of {mark.proposed} accepted · {mark.outcome}"
-        )
