@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine.round import Cost
@@ -35,12 +36,16 @@ def engine_installed() -> bool:
 
 
 class CostMeasurement:
-    """A short recording of the default pair, of which only the cost curve is wanted. `poll` never blocks."""
+    """A short recording, of which only the cost curve is wanted. `poll` never blocks.
 
-    def __init__(self) -> None:
+    Args:
+        pair: options of `specview record` that choose the pair; none for the default one.
+    """
+
+    def __init__(self, pair: Sequence[str] = ()) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="specview-tour-"))
         self._path = self._folder / "costs.db"
-        self._child = RecordingChild(["--max-new-tokens=1", "--baseline-tokens=2"], self._path)
+        self._child = RecordingChild([*pair, "--max-new-tokens=1", "--baseline-tokens=2"], self._path)
         self._child.send(Prompt(PROMPTS[0]))
         self.failed = ""
         """Why it ended without figures: the child's own sentence."""
@@ -72,12 +77,16 @@ class CostMeasurement:
 
 
 class Search:
-    """Records the default pair until a discarded candidate equals the next token. `poll` never blocks for long."""
+    """Records until a discarded candidate equals the next token. `poll` never blocks for long.
 
-    def __init__(self) -> None:
+    Args:
+        pair: options of `specview record` that choose the pair; none for the default one.
+    """
+
+    def __init__(self, pair: Sequence[str] = ()) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="specview-tour-"))
         self._path = self._folder / FOUND
-        self._child = RecordingChild(["--max-new-tokens=128", "--baseline-tokens=0"], self._path)
+        self._child = RecordingChild([*pair, "--max-new-tokens=128", "--baseline-tokens=0"], self._path)
         for prompt in PROMPTS * 4:
             self._child.send(Prompt(prompt))
         self.failed = ""
