@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
-from specview.text import NEWLINE, TAB, showable
+from specview.text import NEWLINE, SPACE, TAB, showable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,11 @@ class Flow:
                 self.break_line()
             elif atom[0] in " \t":
                 shown = atom.replace("\t", f"{TAB} " if not visible else TAB)
-                self._space(shown.replace(" ", "␠") if visible else shown, owner, style)
+                if visible:
+                    # A sign that can be seen clings to the word that it begins.
+                    self._word(shown.replace(" ", SPACE), owner, style, breakable=True)
+                else:
+                    self._space(shown, owner, style)
             else:
                 self._word(showable(atom), owner, style)
 
@@ -111,10 +115,10 @@ class Flow:
             self._put(char, 1, owner, style)
         self._breakable = len(self.lines[-1])
 
-    def _word(self, text: str, owner: int, style: str) -> None:
+    def _word(self, text: str, owner: int, style: str, *, breakable: bool = False) -> None:
         width = cell_len(text)
         wide = bool(_IS_WIDE.match(text))
-        if wide:
+        if wide or breakable:
             self._breakable = len(self.lines[-1])
         if self._x + width > self.width:
             self._carry(wide)

@@ -18,7 +18,7 @@ class HelpText(ScrollCanvas):
     """Every binding by group, then the legend."""
 
     DEFAULT_CSS = """
-    HelpText { width: 76; max-width: 100%; height: auto; max-height: 90%; padding: 0 2; }
+    HelpText { width: 84; max-width: 100%; height: auto; max-height: 90%; padding: 0 2; }
     """
 
     def draw(self, width: int, height: int) -> list[Line]:

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from engine.round import Position, Round
 from specview.story import explain
-from specview.tui.ink import Line, bar, fit, wrap
+from specview.tui.ink import Line, bar, fit, merged, wrap
 from specview.tui.model.view import View
 from specview.tui.numbers import count, prob, ratio
 from specview.tui.widgets.canvas import Hit
@@ -78,10 +78,37 @@ class RoundPane(Pane):
         out += story[:left]
         left = height - len(out)
         alternatives = self._alternatives(view, round_, width, min(left - 1, 8))
+        draws = self._draws(view, round_, width)
+        if draws and left >= len(draws) + len(alternatives) + 2:
+            out += [[], *draws]
+            left = height - len(out)
         if alternatives and left > 2:
             out += [[] for _ in range(left - len(alternatives))]
             out += alternatives
         return out
+
+    def _draws(self, view: View, round_: Round, width: int) -> list[Line]:
+        """The acceptance tests as one would draw them: u falls on a line from 0 to 1, and must hit its thick part."""
+        ink = self.ink
+        room = min(64, width - 18)
+        judged = [p for p in round_.positions if p.u is not None and p.target_prob is not None and p.draft_prob]
+        if room < 12 or not judged:
+            return []
+        lines: list[Line] = [[("   u  0" + "1".rjust(room - 1), ink.faint)]]
+        for p in judged[:8]:
+            assert p.u is not None
+            assert p.target_prob is not None
+            assert p.draft_prob is not None
+            threshold = min(1.0, p.target_prob / p.draft_prob)
+            kept = round(threshold * room)
+            at = min(room - 1, int(p.u * room))
+            sign = ("✗", ink.refused) if p.fate == "rejected" else ("●", ink.accepted)
+            cells: Line = [("━" if x < kept else "╌", ink.target if x < kept else ink.faint) for x in range(room)]
+            cells[at] = sign
+            verdict = f"{prob(p.u, 5)} {'≥' if p.fate == 'rejected' else '<'} {prob(threshold, 0)}"
+            line: Line = [(f"{p.position:>2}    ", ink.faint), *merged(cells), (verdict, ink.muted)]
+            lines.append(line)
+        return lines
 
     def _story(self, view: View) -> str:
         snapshot = view.snapshot
@@ -104,7 +131,7 @@ class RoundPane(Pane):
         """Width of the token column, whether the ratio fits, whether the verdict is spelled out."""
         words = width >= 48
         ratios = width >= 40
-        fixed = 3 + 6 + 7 + (7 if ratios else 0) + 6 + (14 if words else 3)
+        fixed = 3 + 6 + 7 + (8 if ratios else 0) + 6 + (14 if words else 3)
         return max(4, min(28, width - fixed)), ratios, words
 
     def _heads(self, width: int) -> Line:
@@ -112,7 +139,7 @@ class RoundPane(Pane):
         y = 1
         x = 3 + token
         text = " i " + fit("token", token)
-        for name, size in (("draft", 6), ("target", 7), *((("ratio", 7),) if ratios else ()), ("u", 6)):
+        for name, size in (("draft", 6), ("target", 7), *((("ratio", 8),) if ratios else ()), ("u", 6)):
             text += name.rjust(size)
             self.hits.append(Hit(y, x, size, "column", 0, _TIPS[name]))
             x += size
@@ -143,7 +170,7 @@ class RoundPane(Pane):
         line.append((prob(p.draft_prob, 6), ink.draft if judged else ink.faint))
         line.append((prob(p.target_prob, 7), ink.target if judged else ink.faint))
         if ratios:
-            line.append((ratio(p.target_prob, p.draft_prob, 7), number))
+            line.append((ratio(p.target_prob, p.draft_prob, 8), number))
         line.append((prob(p.u, 6), number))
         if fate is not None:
             plain = {"rejected": ink.refused, "discarded": ink.faint, "cut": ink.faint}.get(fate, style)
@@ -166,7 +193,7 @@ class RoundPane(Pane):
         ]
         label = "residual " if kind == "correction" and not round_.residual_fallback else ""
         chance = f"{label}{prob(round_.correction_prob, 0)}" if kind == "correction" else ""
-        line.append((chance.rjust(13 if ratios else 6)[-13 if ratios else -6 :], style))
+        line.append((chance.rjust(14 if ratios else 6)[-14 if ratios else -6 :], style))
         line.append((f"  {GLYPHS[kind]}" + (f" {kind}" if words else ""), style))
         return self._row(view, round_.proposed + 1, line, width)
 

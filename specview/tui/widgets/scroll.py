@@ -19,7 +19,12 @@ class ScrollCanvas(ScrollView, can_focus=True):
     """Subclasses implement `draw`; `j` `k` `g` `G` scroll as in vim."""
 
     DEFAULT_CSS = """
-    ScrollCanvas { scrollbar-size: 1 1; }
+    ScrollCanvas {
+        overflow-x: hidden; scrollbar-size: 1 1; scrollbar-gutter: stable;
+        scrollbar-color: $rule; scrollbar-color-hover: $muted; scrollbar-color-active: $muted;
+        scrollbar-background: $background; scrollbar-background-hover: $background;
+        scrollbar-background-active: $background;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False),
