@@ -114,13 +114,14 @@ def write(
     changes: Sequence[dict[str, object]] = (),
     probabilities: bool = True,
     words: Sequence[str] = WORDS,
+    proposer: str = "draft-model",
 ) -> Path:
     """A finished trace of one sequence; `changes` alter the recorded rounds, one after the other."""
     info = RunInfo(
         uuid="00" * 16,
         draft="small",
         target="large",
-        proposer="draft-model",
+        proposer=proposer,
         vocab_size=100,
         device="cpu",
         device_name="a made-up machine",

@@ -59,7 +59,11 @@ def propose(survey: Survey, case: Case) -> Station:
         veil=Veil("propose"),
         after="propose",
         values={**_named(survey, round_), "calls": number(calls)},
-        variants=() if calls == round_.proposed else ("other",),
+        variants=(
+            *(("lookup",) if survey.run.info.proposer == "prompt-lookup" else ()),
+            *(("other",) if calls != round_.proposed else ()),
+            *(("greedy",) if survey.greedy else ()),
+        ),
         selected=1,
     )
 

@@ -133,8 +133,14 @@ def judge(question: Question, attempt: Attempt) -> bool:
         return attempt.marked == question.right
     if question.value is None or not math.isfinite(question.value):
         return False
-    near = abs(question.steps[attempt.step] - question.value) <= Estimate.TOLERANCE * question.value
-    return near or attempt.step == nearest(question.steps, question.value)
+    value = estimated(question, attempt)
+    near = abs(value - question.value) <= Estimate.TOLERANCE * question.value
+    return near or value == question.steps[nearest(question.steps, question.value)]
+
+
+def estimated(question: Estimate, attempt: Attempt) -> float:
+    """The estimate. A scale may have become shorter since, when a measurement brought another one."""
+    return question.steps[min(attempt.step, len(question.steps) - 1)]
 
 
 def nearest(steps: tuple[float, ...], value: float) -> int:
@@ -159,7 +165,7 @@ def fault(question: Question, attempt: Attempt) -> tuple[str, Option | None]:
         return "missing", question.options[missing]
     if question.value is None:
         return "wait", None
-    return ("low" if question.steps[attempt.step] < question.value else "high"), None
+    return ("low" if estimated(question, attempt) < question.value else "high"), None
 
 
 def right_attempt(question: Question) -> Attempt:

@@ -58,6 +58,12 @@ def test_an_estimate_without_a_value_is_never_right():
     assert fault(question, Attempt()) == ("wait", None)
 
 
+def test_a_scale_that_became_shorter_keeps_the_estimate_at_its_end():
+    question = Estimate((1.0, 2.0), 2.0)
+    assert judge(question, Attempt(step=9))
+    assert fault(Estimate((1.0, 2.0), 1.0), Attempt(step=9)) == ("high", None)
+
+
 def test_a_wrong_answer_hides_on_costs_nothing_and_can_be_tried_again():
     question = Choice(OPTIONS, 2)
     wrong = Attempt().answered(question)

@@ -279,6 +279,15 @@ def test_calls_that_nobody_expects_are_told_as_counted(tmp_path):
     assert chosen(tour["score"]).startswith("2:")
 
 
+def test_what_proposed_is_told_as_it_was(tmp_path, traces):
+    changes = [{"draft_calls": 0}] * len(MIXED)
+    copied = built(tour_traces.write(tmp_path / "lookup.db", changes=changes, proposer="prompt-lookup"))["propose"]
+    assert "copied" in plain(Catalogue("en").of(copied, "lead"))
+    assert "copied" in plain(Catalogue("en").of(copied, "yes"))
+    assert "first choice" in plain(Catalogue("en").of(built(traces["greedy"])["propose"], "lead"))
+    assert "drawn" in plain(Catalogue("en").of(built(traces["mixed"])["propose"], "lead"))
+
+
 def test_without_probabilities_the_rest_of_the_tour_stays(tmp_path):
     tour = built(tour_traces.write(tmp_path / "bare.db", probabilities=False))
     assert [key for key in ORDER if tour[key].missing] == ["propose", "score", "accept", "correct", "mask", "stop"]
@@ -335,6 +344,7 @@ def test_no_key_is_missing_whatever_the_trace_and_the_answer(traces, tmp_path, l
         tour_traces.write(tmp_path / "perfect.db", [Told((4, 5), 2, 6), Told((7, 8), 2, 9)]),
         tour_traces.write(tmp_path / "perfect_greedy.db", [Told((4, 5), 2, 6)], greedy=True),
         tour_traces.write(tmp_path / "bare.db", probabilities=False),
+        tour_traces.write(tmp_path / "lookup.db", changes=odd, proposer="prompt-lookup"),
         tour_traces.write(tmp_path / "nothing.db", [Told((), 0, 6), Told((), 0, 7)], costs=()),
     ]
     for path in (*traces.values(), *more):

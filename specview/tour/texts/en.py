@@ -34,7 +34,7 @@ TEXTS = {
     # 1
     "chain.title": "A serial chain",
     "chain.lead": "A language model writes token by token, and each needs all before it. So plain decoding calls the "
-    "target, a large model, once a token, one call after the other. Here a small draft guesses ahead.",
+    "target, a large model, once a token, one call after the other. Here a cheap draft guesses ahead.",
     "chain.ask": "This run wrote {tokens} tokens. How many serial target calls did it take?",
     "chain.opt.token": "{n}: one a token",
     "chain.opt.round": "{n}: one a round",
@@ -50,13 +50,18 @@ TEXTS = {
     "chain.bar.here": "this run",
     # 2
     "propose.title": "Propose",
-    "propose.lead": "A round starts from the text above. The draft, a small model, proposes {n} candidates. Each is "
-    "drawn from its own distribution q, given all before it: column draft is q of the candidate.",
+    "propose.lead": "A round starts from the text above. The draft, cheaper than the target, proposes {n} candidates. "
+    "Each is drawn from its own distribution q, given all before it: see column draft.",
+    "propose.lead.greedy": "A round starts from the text above. The draft, cheaper than the target, proposes {n} "
+    "candidates. Each is its first choice, given all before it; column draft is its probability q.",
+    "propose.lead.lookup": "A round starts from the text above. Prompt lookup proposes {n} candidates: they are copied "
+    "from where the text said the same before. Column draft is their probability q.",
     "propose.ask": "How many draft forwards, one after the other, made these {n} candidates?",
     "propose.opt.one": "{n}: all at once",
     "propose.opt.each": "{n}: one a candidate",
     "propose.opt.other": "{n}: as the trace counts",
     "propose.yes": "{calls}: “{y2}” was drawn given “{y1}”. The draft walks a chain too, but its steps are cheap.",
+    "propose.yes.lookup": "{calls}: the candidates were copied, no model was asked for them.",
     "propose.yes.other": "{calls}: so the trace counts the draft's forwards of this round.",
     "propose.no.one": "“{y2}” was drawn from q given “{y1}”, so “{y1}” had to be there first.",
     "propose.no.one.other": "The trace counts another number of draft forwards in this round.",
@@ -157,8 +162,8 @@ TEXTS = {
     "progress.none": "This run proposed no candidates.",
     # 10
     "kv_rejected.title": "KV after a rejection",
-    "kv_rejected.lead": "The forward wrote the KV of “{pending}”, still pending from before, and of each candidate. "
-    "Now “{refused}” is rejected, and “{new}” is drawn in its place.",
+    "kv_rejected.lead": "The KV cache holds keys and values of the tokens fed so far. This forward added “{pending}”, "
+    "pending from before, and each candidate. Then “{refused}” was rejected, “{new}” drawn in its place.",
     "kv_rejected.ask": "Whose KV is in the target's cache after the round?",
     "kv_rejected.opt.pending": "“{item}”, pending before",
     "kv_rejected.opt.new": "“{item}”, the correction",

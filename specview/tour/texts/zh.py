@@ -34,7 +34,7 @@ TEXTS = {
     # 1
     "chain.title": "串行的链",
     "chain.lead": "语言模型一次写一个 token，每个都依赖它前面的全部内容。因此普通解码每个 token "
-    "都要调用一次 target（大模型），一次接一次。这里由一个小的 draft 模型先往前猜。",
+    "都要调用一次 target（大模型），一次接一次。这里由便宜的 draft 先往前猜。",
     "chain.ask": "这次运行写出 {tokens} 个 token。target 串行调用了多少次？",
     "chain.opt.token": "{n}：每个 token 一次",
     "chain.opt.round": "{n}：每轮一次",
@@ -50,13 +50,18 @@ TEXTS = {
     "chain.bar.here": "这次运行",
     # 2
     "propose.title": "提议 Propose",
-    "propose.lead": "一轮从上方的文本开始。小模型 draft 提出 {n} 个候选，每个都从自己的分布 q 中采样，"
+    "propose.lead": "一轮从上方的文本开始。比 target 便宜的 draft 提出 {n} 个候选，每个都从自己的分布 q 中采样，"
     "以它前面的全部内容为条件；draft 一列就是候选的 q。",
+    "propose.lead.greedy": "一轮从上方的文本开始。比 target 便宜的 draft 提出 {n} 个候选，每个都是它在前文之后的首选；"
+    "draft 一列是首选的概率 q。",
+    "propose.lead.lookup": "一轮从上方的文本开始。prompt lookup 提出 {n} 个候选，抄自前文中相同内容之后；"
+    "draft 一列是它们的概率 q。",
     "propose.ask": "这 {n} 个候选，draft 串行做了几次前向？",
     "propose.opt.one": "{n} 次：一次全出",
     "propose.opt.each": "{n} 次：每个候选一次",
     "propose.opt.other": "{n} 次：trace 如此记录",
     "propose.yes": "{calls} 次：“{y2}”是在“{y1}”之后才采样的。draft 也走一条链，只是每步便宜。",
+    "propose.yes.lookup": "{calls} 次：候选是抄来的，没有动用模型。",
     "propose.yes.other": "{calls} 次：trace 记录的这一轮 draft 前向次数。",
     "propose.no.one": "“{y2}”的 q 以“{y1}”为条件，所以“{y1}”必须先有。",
     "propose.no.one.other": "trace 记录的 draft 前向次数不是这个。",
@@ -154,8 +159,8 @@ TEXTS = {
     "progress.none": "这次运行没有提出候选。",
     # 10
     "kv_rejected.title": "拒绝之后的 KV",
-    "kv_rejected.lead": "这次前向写入了“{pending}”（上一轮留下待写的）和每个候选的 KV。"
-    "现在“{refused}”被拒绝，“{new}”取代它。",
+    "kv_rejected.lead": "KV 缓存存放已喂入的 token 的 key 和 value。这次前向加入了上一轮待写的“{pending}”和每个候选。"
+    "随后“{refused}”被拒绝，“{new}”取代它。",
     "kv_rejected.ask": "这一轮之后，哪些 token 的 KV 在 target 缓存里？",
     "kv_rejected.opt.pending": "“{item}”，此前待写",
     "kv_rejected.opt.new": "“{item}”，修正 token",

@@ -66,7 +66,8 @@ class GuidePane(Canvas):
             return self._missing(station, catalogue, width)
         lead = wrapped(inks(catalogue.of(station, "lead"), ink, ink.text), width)
         if station.question is None:
-            return [*lead, *self._farewell(station, catalogue, width)]
+            lines = [*lead, *self._farewell(station, catalogue, width)]
+            return [[], *lines] if len(lines) + 4 <= height else lines
         ask = wrapped(
             [(f"{catalogue.text('question')}  ", ink.pending), *inks(catalogue.of(station, "ask"), ink, ink.strong)],
             width,

@@ -48,4 +48,6 @@ def tour_layout(width: int, height: int, exhibit: Exhibit | None, *, kv: bool, t
     wanted = exhibit_rows(exhibit)
     left = body - output - 1
     both = wanted == 0 or left - wanted >= ROUND_ROWS
+    if wanted and left - wanted > ROUND_ROWS:
+        wanted += 1  # a line to breathe
     return TourLayout(False, guide, output, (wanted if both else left) if wanted else 0, both, kv_rows, bars)
