@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.attention import use_packed_attention
 from engine.cache import RollbackCache, cache_length, make_cache, roll_back
 from engine.errors import PairError
 from engine.fused import FusedForward, fuse
@@ -43,6 +44,8 @@ class Model:
         self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache = make_cache(module.config, 0)
         self._fused: FusedForward | None = fuse(module) if fused else None
+        if self._fused is None:
+            use_packed_attention(module)
         self._catches_hidden = False
 
     @property
