@@ -10,6 +10,8 @@ from specview.tour.survey import Case, Survey
 Score = tuple[float, ...]
 MOST_PROPOSED = 8
 """A round with more candidates does not fit beside its guide."""
+CLEAR = 0.1
+"""A correction with this chance in the residual convinces more than one that was drawn by luck."""
 
 
 def best(cases: Iterable[Case], score: Callable[[Case], Score | None]) -> Case | None:
@@ -68,6 +70,7 @@ def phases(survey: Survey) -> Case | None:
             float(refused is not None and round_.accepted >= 1),
             float(len(replacements(case)) >= 2),
             float(heir(round_) is not None),
+            float((round_.correction_prob or 0) >= CLEAR),
             float(narrow),
             legible(survey, round_),
             float(min(round_.proposed, 4)),
