@@ -14,6 +14,7 @@ from engine.round import Alternatives, Position, Round
 from specview.capturing import deviation
 from specview.capturing.columns import Matrices, matrices
 from specview.capturing.observation import Observation
+from specview.capturing.passes import count_above, count_equal, largest
 from specview.capturing.verdict import Context, Verdict, ending, verdict
 
 
@@ -133,7 +134,7 @@ class _Rows:
 
 
 def _rows(scores: Tensor, probabilities: Tensor, of: Matrices, alternatives: int) -> _Rows:
-    values, columns = scores.topk(min(max(alternatives, 1), scores.shape[-1]), dim=-1)
+    values, columns = largest(scores, min(max(alternatives, 1), scores.shape[-1]))
     best = probabilities.gather(1, columns)
     # H = log Z − Σ p·score. Where p is 0 the score may be −∞, and 0·∞ must not become NaN.
     finite = scores.clamp_min(torch.finfo(scores.dtype).min)
@@ -148,8 +149,8 @@ def _rows(scores: Tensor, probabilities: Tensor, of: Matrices, alternatives: int
 def _ranks(scores: Tensor, column: Tensor) -> list[int]:
     """Place of each candidate in its row, 1 = most probable; ties go to the lower id."""
     own = scores.gather(1, column[:, None])
-    ranks = [1 + above for above in (scores > own).sum(-1).tolist()]
-    for i, level in enumerate((scores == own).sum(-1).tolist()):
+    ranks = [1 + int(above) for above in count_above(scores, own).tolist()]
+    for i, level in enumerate(count_equal(scores, own).tolist()):
         if level > 1:
             ranks[i] += int((scores[i, : int(column[i])] == own[i]).sum())
     return ranks

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specview.capturing.observation import Observation
+from specview.capturing.passes import count_above, largest
 from specview.capturing.settings import Asked
 
 _LARGEST_TOP_K = 256
@@ -89,7 +90,7 @@ def _alive(
     found = [tokens]
     for logits in (raw_target, raw_draft):
         if logits is not None:
-            values, ids = logits.topk(top_k + _SLACK, dim=-1)
+            values, ids = largest(logits, top_k + _SLACK)
             if bool((values[:, -1] >= values[:, top_k - 1]).any()):
                 return None  # more tokens tie with the last one than were looked at
             found.append(ids.flatten())
@@ -97,8 +98,8 @@ def _alive(
     # What was asked for is one thing; that the scores are alive nowhere else is looked up, not believed.
     for scores in (target, draft):
         if scores is not None:
-            everywhere = torch.count_nonzero(scores > -torch.inf)
-            if everywhere != torch.count_nonzero(scores.index_select(1, columns) > -torch.inf):
+            inside = count_above(scores.index_select(1, columns), -torch.inf)
+            if not torch.equal(count_above(scores, -torch.inf), inside):
                 return None
     return columns
 

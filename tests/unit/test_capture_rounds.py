@@ -343,23 +343,51 @@ def test_text_comes_from_the_tokenizer_that_is_at_hand(tmp_path):
     assert "No tokenizer was found locally for nobody/has-this-model" in run.message
 
 
+def translated(folder, **arguments):
+    """(target, draft, arguments) of universal assisted decoding: the draft's vocabulary is the target's and 7 more."""
+    target, draft = tiny(1), tiny(1, vocab=VOCAB + 7)
+    tokenizers = {
+        "tokenizer": word_tokenizer(folder / "a"),
+        "assistant_tokenizer": word_tokenizer(folder / "b", vocab=VOCAB + 7),
+    }
+    return target, draft, {"assistant_model": draft, "max_new_tokens": 40, "top_k": 0, **tokenizers, **arguments}
+
+
 @pytest.mark.parametrize("sample", [False, True])
 def test_drafts_in_another_vocabulary(tmp_path, sample):
-    """Universal assisted decoding: greedy, candidates are text encoded anew, without a q; sampled, q is translated."""
-    target, draft = tiny(1), tiny(1, vocab=VOCAB + 7)
-    ours, theirs = word_tokenizer(tmp_path / "a"), word_tokenizer(tmp_path / "b", vocab=VOCAB + 7)
-    arguments = {"assistant_model": draft, "tokenizer": ours, "assistant_tokenizer": theirs, "max_new_tokens": 16}
-    (output,) = record(tmp_path / "t.db", target, (prompt(), {**arguments, "do_sample": sample, "top_k": 0}))
+    """Greedy, the candidates are text encoded anew, without a q; sampled, q is translated."""
+    target, _, arguments = translated(tmp_path, do_sample=sample)
+    vocab = arguments["assistant_tokenizer"].get_vocab()
+    arguments["assistant_tokenizer"].get_vocab = lambda: dict(sorted(vocab.items(), key=lambda pair: pair[1]))
+    (output,) = record(tmp_path / "t.db", target, (prompt(), arguments))
     ((run, sequence, rounds, tokens),) = everything(tmp_path / "t.db")
     assert [t.token for t in tokens] == output[0].tolist()
     assert run.info.proposer == "draft-model"
-    assert sequence.prompt == ours.decode(prompt()[0].tolist())
+    assert sequence.prompt == arguments["tokenizer"].decode(prompt()[0].tolist())
     candidates = [p for r in rounds for p in r.positions[: r.proposed]]
     assert candidates
     assert all((p.draft_prob is not None) == sample and p.target_prob is not None for p in candidates)
     assert all(p.draft_deviation is None for p in candidates)
     assert all(r.gamma is None and r.draft_kv_after is None for r in rounds)
     assert clauses(tmp_path / "t.db") == {}
+
+
+def test_check_finds_a_q_that_the_candidates_were_not_drawn_from(tmp_path):
+    """transformers 5.24 lays the translated logits out by ascending id, but drew by the order of the vocabulary's
+    dict: unless that happens to be the same, tokens get the q of other tokens, and acceptance betrays it (C12)."""
+    target, _, arguments = translated(tmp_path, do_sample=True, eos_token_id=None)
+    vocab = arguments["assistant_tokenizer"].get_vocab()
+    arguments["assistant_tokenizer"].get_vocab = lambda: dict(sorted(vocab.items(), key=lambda pair: -pair[1]))
+    record(tmp_path / "t.db", target, *[(prompt(seed=seed), arguments) for seed in range(4)])
+    judged = [
+        p for _, _, rounds, _ in everything(tmp_path / "t.db") for r in rounds for p in r.positions
+        if p.fate in ("accepted", "rejected", "cut")
+    ]  # fmt: skip
+    unlikely = sum(p.draft_prob < 1e-3 for p in judged)
+    # Of draws from q, those of a probability below 0.001 are fewer than 104 tokens × 0.001: one in ten.
+    mixed_up = unlikely > 0.3 * len(judged)
+    assert len(judged) > 60
+    assert ("C12" in clauses(tmp_path / "t.db")) == mixed_up
 
 
 def test_the_ensemble_is_named_in_the_trace(tmp_path):

@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 from transformers.generation import logits_process as lp
 
 from engine.round import PhaseTimes
-from specview.capturing import columns, deviation
+from specview.capturing import columns, deviation, passes
 from specview.capturing.analysis import to_round
 from specview.capturing.observation import KeyValues, Observation
 from specview.capturing.settings import Asked, asked_sampling, unsaid
@@ -208,3 +208,25 @@ def test_a_tie_is_ranked_by_id():
     target[0, y] = target[0, best]
     found = to_round(dataclasses.replace(seen, target_scores=target), Context(Asked.of([]), greedy=False))
     assert found.positions[0].rank == (1 if y <= best else 2)
+
+
+@pytest.mark.parametrize("width", [60, 4096, 5000, 49_152])
+@pytest.mark.parametrize("k", [1, 5, 58])
+def test_the_largest_are_those_of_topk(width, k):
+    random = torch.Generator().manual_seed(width + k)
+    for scores in (
+        torch.randn(4, width, generator=random),
+        torch.randint(0, 30, (4, width), generator=random).float(),  # ties everywhere
+        torch.full((4, width), -torch.inf).index_fill_(1, torch.tensor([3, width - 1]), 1.0),
+    ):
+        values, found = passes.largest(scores, k)
+        assert torch.equal(values, scores.topk(k).values)
+        assert torch.equal(scores.gather(1, found), values)
+        assert all(len(set(row)) == k for row in found.tolist())
+
+
+def test_counts_are_exact():
+    scores = torch.randint(0, 30, (4, 49_152), generator=torch.Generator().manual_seed(0)).float()
+    bound = scores[:, :1]
+    assert passes.count_above(scores, bound).tolist() == (scores > bound).sum(-1).tolist()
+    assert passes.count_equal(scores, bound).tolist() == (scores == bound).sum(-1).tolist()
