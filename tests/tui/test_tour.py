@@ -482,8 +482,10 @@ async def test_with_the_engine_the_cost_is_measured_here(traces: dict[str, Path]
     measuring.outcome = measured([Cost(1, 10_000_000, None), Cost(5, 20_000_000, None)], "some/target")
     async with touring(traces["mixed"], start="cost", size=(120, 36), engine=True) as (app, pilot):
         assert Catalogue("en").text("cost.note.measuring") in text(app)
-        await press(app, pilot, "enter")
-        assert "still being measured" in unbroken_lines(app)
+        for key in ("enter", "o"):
+            await press(app, pilot, key)
+            assert app.hidden
+            assert "still being measured" in unbroken_lines(app)
         measuring.done = True
         await until(lambda: app._figures.source == "here", pilot)
         assert "target, measured here just now" in text(app)

@@ -71,8 +71,10 @@ class Flow:
             else:
                 self._word(showable(atom), owner, style)
 
-    def add_sign(self, text: str, owner: int, style: str) -> None:
-        """A sign of our own that clings to what stands before it."""
+    def add_sign(self, text: str, owner: int, style: str, *, opening: bool = False) -> None:
+        """A sign of our own that clings to what stands before it, or, `opening`, to what comes next."""
+        if opening:
+            self._breakable = len(self.lines[-1])
         self._sign(text, owner, style)
 
     def add_marks(self, text: str, owner: int, style: str) -> None:
@@ -118,7 +120,8 @@ class Flow:
     def _word(self, text: str, owner: int, style: str, *, breakable: bool = False) -> None:
         width = cell_len(text)
         wide = bool(_IS_WIDE.match(text))
-        if wide or breakable:
+        opened = bool(self.lines[-1]) and self.lines[-1][-1].style == "box"  # a bracket clings to its first word
+        if (wide or breakable) and not opened:
             self._breakable = len(self.lines[-1])
         if self._x + width > self.width:
             self._carry(wide)

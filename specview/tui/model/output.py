@@ -104,7 +104,7 @@ def _style(record: TokenRecord, names: Names) -> str:
 
 def _lay_out_round(flow: Flow, round_: Round, names: Names, phase: Phase) -> None:
     """The round in place: kept tokens, what was refused and discarded, then the token that the target put there."""
-    flow.add_sign(OPEN, round_.committed_before, "box")
+    flow.add_sign(OPEN, round_.committed_before, "box", opening=True)
     judged = phase in ("accept", "correct")
     path = [p for p in round_.positions if p.candidate is not None and p.position <= round_.proposed]
     data = [names.data(p.candidate) for p in path if p.candidate is not None]
