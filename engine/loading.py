@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from engine import parallel
 from engine.errors import PairError
 
 
@@ -26,8 +27,10 @@ class Loaded:
     """The local folder, when it came from one."""
 
 
-def load(name: str, device: torch.device, dtype: torch.dtype, device_map: str | None = None) -> Loaded:
-    """Load `name` in eval mode.
+def load(
+    name: str, device: torch.device, dtype: torch.dtype, device_map: str | None = None, sharded: bool = False
+) -> Loaded:
+    """Load `name` in eval mode; `sharded` spreads it over the processes that `engine.parallel` joined.
 
     Raises:
         PairError: there is no such model, it is no causal LM, or it needs code or packages that are not here.
@@ -40,9 +43,11 @@ def load(name: str, device: torch.device, dtype: torch.dtype, device_map: str | 
         options["quantization_config"] = GgufConfig(dequantize=True)
     if device_map is not None:
         options["device_map"] = device_map
+    if sharded:
+        options |= parallel.options()
     with quiet(), _in_one_sentence(name):
         module = AutoModelForCausalLM.from_pretrained(**where, **options)
-        if device_map is None:
+        if device_map is None and not sharded:
             module = module.to(device)
     return Loaded(module.eval(), load_tokenizer(name), _folder(name))
 
