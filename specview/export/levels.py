@@ -19,6 +19,8 @@ Level = Literal["runs", "rounds", "positions", "tokens"]
 Kind = Literal["integer", "real", "text", "json"]
 LEVELS: tuple[Level, ...] = ("runs", "rounds", "positions", "tokens")
 ROWS_PER_FETCH = 2000
+TEXT = "v.text"
+"""The SQL of a token's text that is safe to show."""
 
 Row = tuple[Any, ...]
 
@@ -38,6 +40,9 @@ class Export:
     batches: Iterator[list[Row]]
     total: int
     """How many rows there will be, for a progress bar."""
+    source: str | None = None
+    """What the rows are selected from; None where they do not come from one query."""
+    reader: TraceReader | None = None
 
 
 def _column(kind: Kind, name: str, sql: str | None = None) -> Column:
@@ -140,11 +145,15 @@ _COUNTS = {
 
 def query(level: Level, *, run_id: int | None = None, raw_text: bool = False) -> str:
     """The SELECT behind a level, as any SQL shell runs it (with `raw_text`, after `raw_text` was made a function)."""
-    columns, source, order = _QUERIES[level]
-    text = "raw_text(v.bytes)" if raw_text else "v.text"
-    selected = ", ".join(f"{c.sql.format(text=text)} AS {c.name}" for c in columns)
+    text = "raw_text(v.bytes)" if raw_text else TEXT
+    selected = ", ".join(f"{c.sql.format(text=text)} AS {c.name}" for c in _QUERIES[level][0])
+    return f"SELECT {selected} {_source(level, run_id)}"
+
+
+def _source(level: Level, run_id: int | None) -> str:
+    _, source, order = _QUERIES[level]
     where = "" if run_id is None else f"WHERE s.run_id = {int(run_id)} "
-    return f"SELECT {selected} {source} {where}{order}"
+    return f"{source} {where}{order}"
 
 
 def export_of(reader: TraceReader, level: Level, *, run_id: int | None = None, raw_text: bool = False) -> Export:
@@ -162,17 +171,19 @@ def export_of(reader: TraceReader, level: Level, *, run_id: int | None = None, r
         raise TraceError(f"{reader.path} has no run {run_id}; `specview list {reader.path}` shows its runs.")
     if level == "runs":
         return _runs(reader, runs)
+    if raw_text:
+        reader.connection.create_function("raw_text", 1, _raw_text, deterministic=True)
     return Export(
         _QUERIES[level][0],
-        _rows(reader, query(level, run_id=run_id, raw_text=raw_text), raw_text),
+        _rows(reader, query(level, run_id=run_id, raw_text=raw_text)),
         reader.number(_COUNTS[level]),
+        _source(level, run_id),
+        reader,
     )
 
 
-def _rows(reader: TraceReader, sql: str, raw_text: bool) -> Iterator[list[Row]]:
+def _rows(reader: TraceReader, sql: str) -> Iterator[list[Row]]:
     with reader.reading():
-        if raw_text:
-            reader.connection.create_function("raw_text", 1, _raw_text, deterministic=True)
         cursor: sqlite3.Cursor = reader.connection.execute(sql)
         while rows := cursor.fetchmany(ROWS_PER_FETCH):
             yield rows

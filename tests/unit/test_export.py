@@ -86,7 +86,7 @@ def test_csv_bytes_of_rounds(hostile: Path) -> None:
         b"committed_after,target_kv_before,target_kv_written,target_kv_after,draft_kv_before,draft_kv_written,"
         b"draft_kv_after,start_ms,propose_ms,score_ms,accept_ms,rollback_ms,record_ms,round_ms,target_calls,"
         b"draft_calls\r\n"
-        b"1,0,'-1+2,0,11,11,11,11,12,bonus,0,'=1+1,0.125,0.125,,,0,,,2,14,,,,,,,1.0,2.0,30.5,1e-06,,,33.0,,\r\n"
+        b"1,0,'-1+2,0,11,11,11,11,12,bonus,0,'=1+1,0.125,0.125,,,0,,,2,14,,,,,,,1.0,2.0,30.5,1.0e-06,,,33.0,,\r\n"
     )
 
 
