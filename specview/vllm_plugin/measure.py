@@ -5,7 +5,9 @@ Nothing here waits for the device, draws a random number or changes a tensor tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ GREEDY_BELOW = 1e-5
 """vLLM decodes greedily below this temperature; the probabilities recorded are then those of temperature 1."""
 MASS_TOLERANCE = 1e-3
 """vLLM sums top-p masses in float32 over the whole vocabulary."""
-CHUNK_ELEMENTS = {"cpu": 1 << 20}
+BLOCK = 256
+CHUNK_ELEMENTS = {"cpu": 1 << 21}
 CHUNK_ELEMENTS_ELSEWHERE = 1 << 23
 """Rows are measured in chunks: a processor's cache, or a little of the memory that vLLM left free."""
 
@@ -37,6 +40,8 @@ class Scored:
     """(n,) the draws of the acceptance test."""
     raw: Tensor | None = None
     """(n, vocab) logits before the temperature; None where they are not at hand."""
+    raw_rows: Tensor | None = None
+    """(n,) rows of `raw`, where that holds others too."""
     temperature: Tensor | None = None
     """(n,) of each row's own request; None when all are greedy."""
     top_k: Tensor | None = None
@@ -45,31 +50,27 @@ class Scored:
     """The largest top-k in use."""
     draft: Tensor | None = None
     """(n, vocab) float32 q; None for a one-hot q."""
+    draft_entropy: Tensor | None = None
+    """(n,) measured when q was made; None where it was not seen."""
     draft_deviation: Tensor | None = None
     """(n,)"""
 
     def rows(self, start: int, stop: int) -> Scored:
-        def cut(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor[start:stop]
-
-        return Scored(
-            self.scores[start:stop], self.candidate[start:stop], self.token[start:stop], cut(self.probs),
-            cut(self.uniform), cut(self.raw), cut(self.temperature), cut(self.top_k), cut(self.top_p), self.widest_k,
-            cut(self.draft), cut(self.draft_deviation),
-        )  # fmt: skip
+        """These rows, as views."""
+        return self._each(lambda tensor: tensor[start:stop])
 
     def select(self, index: Tensor) -> Scored:
         """The rows named by `index` (m,) on the same device."""
+        return self._each(lambda tensor: tensor.index_select(0, index))
 
-        def pick(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.index_select(0, index)
-
-        return Scored(
-            self.scores.index_select(0, index), self.candidate.index_select(0, index),
-            self.token.index_select(0, index), pick(self.probs), pick(self.uniform), pick(self.raw),
-            pick(self.temperature), pick(self.top_k), pick(self.top_p), self.widest_k, pick(self.draft),
-            pick(self.draft_deviation),
-        )  # fmt: skip
+    def _each(self, part: Callable[[Tensor], Tensor]) -> Scored:
+        shared = () if self.raw_rows is None else ("raw",)
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor) and field.name not in shared:
+                changed[field.name] = part(value)
+        return replace(self, **changed)
 
 
 class Scratch:
@@ -116,31 +117,30 @@ def _fill(packed: Tensor, s: Scored, top: int, scratch: Scratch) -> None:
     column["target_prob"].copy_(own)
     column["token_target_prob"].copy_(probs.gather(1, token)[:, 0])
     column["rank"].copy_(_rank(s.scores, candidate, work, scratch))
-    values, ids = probs.topk(max(1, top), dim=-1)
+    values, ids = _best(probs, max(1, top))
     best = s.scores.gather(1, ids[:, :1])
-    # H = −log p(best) − Σ p·(score − best). Where p is 0 the score may be −∞, and 0·∞ must not become NaN.
-    torch.sub(s.scores, best, out=work).clamp_(min=torch.finfo(torch.float32).min)
-    column["target_entropy"].copy_(-values[:, 0].log() - torch.linalg.vecdot(probs, work))
+    mass = probs.sum(-1)
+    column["target_entropy"].copy_(_entropy(probs, mass, values[:, 0], s.scores, best[:, 0], work))
     _alternatives(packed, len(SCALARS), ids, values, top)
     if s.uniform is not None:
         column["u"].copy_(s.uniform)
     if s.draft is None:
         column["overlap"].copy_(own)
-        column["residual_mass"].copy_(probs.sum(-1) - own)
+        column["residual_mass"].copy_(mass - own)
     else:
         q = s.draft
         column["draft_prob"].copy_(q.gather(1, candidate)[:, 0])
         column["token_draft_prob"].copy_(q.gather(1, token)[:, 0])
-        column["overlap"].copy_(torch.minimum(probs, q, out=work).sum(-1))
-        column["residual_mass"].copy_(torch.sub(probs, q, out=work).clamp_(min=0).sum(-1))
-        torch.log(q, out=work).clamp_(min=torch.finfo(torch.float32).min)
-        column["draft_entropy"].copy_(-torch.linalg.vecdot(q, work))
-        values, ids = q.topk(max(1, top), dim=-1)
-        _alternatives(packed, len(SCALARS) + 2 * top, ids, values, top)
+        overlap = torch.minimum(probs, q, out=work).sum(-1)
+        column["overlap"].copy_(overlap)
+        column["residual_mass"].copy_(mass - overlap)  # Σ max(0, p − q) = Σ p − Σ min(p, q)
+        column["draft_entropy"].copy_(_own_entropy(q, work) if s.draft_entropy is None else s.draft_entropy)
+        q_values, q_ids = _best(q, max(1, top))
+        _alternatives(packed, len(SCALARS) + 2 * top, q_ids, q_values, top)
     if s.draft_deviation is not None:
         column["draft_deviation"].copy_(s.draft_deviation)
     if s.raw is not None:
-        column["target_deviation"].copy_(_deviation(s, probs, work, scratch))
+        column["target_deviation"].copy_(_deviation(s, probs, mass, values, ids, work, scratch))
 
 
 def _alternatives(packed: Tensor, start: int, ids: Tensor, values: Tensor, top: int) -> None:
@@ -152,28 +152,103 @@ def _rank(scores: Tensor, candidate: Tensor, work: Tensor, scratch: Scratch) -> 
     """(n,) place of each candidate, 1 = best; equal scores rank by id, as argmax does. Sums of ones in float32 are
     exact up to 2²⁴, above any vocabulary."""
     own = scores.gather(1, candidate)
-    above = torch.gt(scores, own, out=work).sum(-1)
-    lower = scratch.get("lower", scores, torch.bool)
-    torch.lt(torch.arange(scores.shape[1], device=scores.device), candidate, out=lower)
-    return 1 + above + torch.eq(scores, own, out=work).mul_(lower).sum(-1)
+    if _readable(scores):
+        above = torch.gt(scores, own, out=work).sum(-1)
+        tied = (torch.eq(scores, own, out=work).sum(-1) > 1).nonzero()[:, 0]
+        for row, token in zip(tied.tolist(), candidate[tied, 0].tolist(), strict=True):
+            above[row] += torch.eq(scores[row, :token], own[row]).count_nonzero()
+        return 1 + above
+    # A lower id precedes with an equal score: it needs to exceed only the next smaller number.
+    just_below = torch.nextafter(own, torch.full_like(own, -torch.inf))
+    ids = torch.arange(scores.shape[1], device=scores.device, dtype=torch.float32)
+    lower = torch.lt(ids, candidate.to(torch.float32), out=scratch.get("lower", scores, torch.bool))
+    bar = torch.where(lower, just_below, own, out=work)
+    return 1 + torch.gt(scores, bar, out=work).sum(-1)
 
 
-def free_probabilities(raw: Tensor, temperature: Tensor | None, scratch: Scratch) -> Tensor:
-    """(n, vocab) softmax of the logits under each row's own temperature, before any truncation; lives in `scratch`."""
+def _best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """(values, ids), each (n, count): the largest of every row. Whoever is among them is in one of the `count` blocks
+    with the largest peaks, so that only those are searched."""
+    n, vocab = values.shape
+    whole = vocab // BLOCK * BLOCK
+    if whole < BLOCK * 4 * count:
+        best = values.topk(count, dim=-1)
+        return best.values, best.indices
+    blocks = values[:, :whole].view(n, -1, BLOCK)
+    places = blocks.amax(-1).topk(count, dim=-1).indices
+    found = blocks.gather(1, places[:, :, None].expand(-1, -1, BLOCK)).view(n, -1)
+    ids = (places[:, :, None] * BLOCK + torch.arange(BLOCK, device=values.device)).view(n, -1)
+    if whole < vocab:
+        found = torch.cat([found, values[:, whole:]], dim=-1)
+        ids = torch.cat([ids, torch.arange(whole, vocab, device=values.device).expand(n, -1)], dim=-1)
+    best = found.topk(count, dim=-1)
+    return best.values, ids.gather(1, best.indices)
+
+
+def _entropy(probs: Tensor, mass: Tensor, top: Tensor, scores: Tensor, best: Tensor, work: Tensor) -> Tensor:
+    """(n,) nats: H = −log p(best) − Σ p·(score − best)."""
+    if _readable(probs):
+        dot = torch.mul(probs, scores, out=work).sum(-1)
+        if not bool(dot.isnan().any()):
+            return -top.log() - (dot - best * mass)
+    # Where p is 0 the score may be −∞, and 0·∞ must not become NaN.
+    torch.sub(scores, best[:, None], out=work).clamp_(min=torch.finfo(torch.float32).min)
+    return -top.log() - work.mul_(probs).sum(-1)
+
+
+def _own_entropy(q: Tensor, work: Tensor) -> Tensor:
+    """(n,) nats, from the probabilities alone."""
+    return -torch.log(q, out=work).clamp_(min=torch.finfo(torch.float32).min).mul_(q).sum(-1)
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether looking at a value waits for nothing: then a shorter way may be taken where it leads to the same."""
+    return tensor.device.type == "cpu"
+
+
+def scale(raw: Tensor, temperature: Tensor | None, scratch: Scratch) -> Tensor:
+    """(n, vocab) float32 logits under each row's own temperature, as vLLM divides them; lives in `scratch`."""
     scaled = scratch.get("scaled", raw)
     if temperature is None:
-        scaled.copy_(raw)
-    else:
-        own = torch.where(temperature < GREEDY_BELOW, 1.0, temperature).to(torch.float32)
-        torch.div(raw.to(torch.float32), own[:, None], out=scaled)
-    return torch.softmax(scaled, dim=-1, out=scratch.get("free", raw))
+        return scaled.copy_(raw)
+    own = torch.where(temperature < GREEDY_BELOW, 1.0, temperature).to(torch.float32)
+    return torch.div(raw, own[:, None], out=scaled)
 
 
-def _deviation(s: Scored, probs: Tensor, work: Tensor, scratch: Scratch) -> Tensor:
-    """(n,) max |p − p'|, p' from the raw logits under the row's own settings; NaN when p is no distribution."""
+def free_probabilities(scaled: Tensor, scratch: Scratch) -> Tensor:
+    """(n, vocab) softmax before any truncation; lives in `scratch`."""
+    return torch.softmax(scaled, dim=-1, out=scratch.get("free", scaled))
+
+
+def draft_facts(scaled: Tensor, probs: Tensor, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """(deviation, entropy), each (n,), of a draft's distributions, given its logits under the temperature."""
+    free = free_probabilities(scaled, scratch)
+    work = scratch.get("work", scaled)
+    deviation = torch.sub(free, probs, out=work).abs_().amax(-1)
+    entropy = _entropy(probs, probs.sum(-1), probs.amax(-1), scaled, scaled.amax(-1), work)
+    return deviation, entropy
+
+
+def _deviation(
+    s: Scored, probs: Tensor, mass: Tensor, top: Tensor, ids: Tensor, work: Tensor, scratch: Scratch
+) -> Tensor:
+    """(n,) max |p − p'|, p' from the raw logits under the row's own settings; NaN when p is no distribution.
+
+    Where the scores are the scaled logits to the last bit, only the softmax is left to differ, and it is tried at the
+    most probable tokens and at its sum.
+    """
     assert s.raw is not None
-    free = free_probabilities(s.raw, s.temperature, scratch)
-    if s.top_k is None and s.top_p is None:
+    raw = s.raw
+    if s.raw_rows is not None:
+        raw = torch.index_select(raw, 0, s.raw_rows, out=scratch.get("raw", s.scores, raw.dtype))
+    scaled = scale(raw, s.temperature, scratch)
+    whole = s.top_k is None and s.top_p is None
+    if whole and _readable(scaled) and bool((torch.eq(scaled, s.scores, out=work).sum(-1) == scaled.shape[1]).all()):
+        best = s.scores.gather(1, ids)
+        expected = (best - best[:, :1]).exp_().mul_(top[:, :1])
+        return torch.maximum((top - expected).abs_().amax(-1), (mass - 1).abs_())
+    free = free_probabilities(scaled, scratch)
+    if whole:
         return torch.sub(probs, free, out=work).abs_().amax(-1)
     removed = torch.eq(s.scores, -torch.inf, out=scratch.get("removed", s.scores, torch.bool))
     return _truncated_deviation(s, probs, free, removed, work)

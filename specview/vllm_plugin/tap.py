@@ -49,6 +49,7 @@ class StepTap:
         """(batch, γ+1) token ids put out; −1 after the end of the round."""
         self.draft_deviation: Tensor | None = None
         """(candidates,)"""
+        self.draft_entropy: Tensor | None = None
 
 
 class Instrument:
@@ -62,8 +63,8 @@ class Instrument:
         self.proposed_by = StepClock(device)
         """The clock of the step that proposed this step's candidates."""
         self.capture: StepCapture | None = None
-        self.draft_deviations: list[Tensor] = []
-        """Of the candidates proposed last: one (batch,) tensor a draft step."""
+        self.draft_facts: list[tuple[Tensor, Tensor]] = []
+        """(deviation, entropy) of the candidates proposed last: (batch,) each, one pair a draft step."""
         self._stream: Any = None
 
     def begin_step(self) -> None:
@@ -112,9 +113,9 @@ class Instrument:
         counts = torch.diff(metadata.cu_num_draft_tokens, prepend=metadata.cu_num_draft_tokens.new_zeros(1))
         batch_row = torch.repeat_interleave(torch.arange(len(drafted), device=device), counts, output_size=count)
         place = torch.arange(count, device=device) - (metadata.cu_num_draft_tokens - counts)[batch_row]
-        raw = tap.processed if tap.processed is not None else None
-        if raw is None and not processed(sampling):
-            raw = logits[metadata.target_logits_indices.long()]
+        raw, raw_rows = tap.processed, None
+        if not processed(sampling):
+            raw, raw_rows = logits, metadata.target_logits_indices
         scored = Scored(
             scores=tap.target_scores,
             candidate=metadata.draft_token_ids,
@@ -122,11 +123,13 @@ class Instrument:
             probs=tap.target_probs,
             uniform=tap.uniform if device.type != "cpu" or tap.uniform is None else tap.uniform.to(torch.float32),
             raw=raw,
+            raw_rows=raw_rows,
             temperature=_rows(sampling.temperature, batch_row, sampling),
             top_k=_rows(sampling.top_k, batch_row, sampling),
             top_p=_rows(sampling.top_p, batch_row, sampling),
             widest_k=tap.widest_k,
             draft=draft_probs,
+            draft_entropy=tap.draft_entropy,
             draft_deviation=tap.draft_deviation,
         )
         if len(tap.chosen) == len(drafted):
@@ -139,9 +142,9 @@ class Instrument:
         assert tap.last_scores is not None
         assert tap.last_tokens is not None
         batch = len(drafted)
-        raw = tap.raw_last
-        if raw is None and not tap.copy_last:
-            raw = logits if metadata is None else logits[metadata.bonus_logits_indices.long()]
+        raw, raw_rows = tap.raw_last, None
+        if not tap.copy_last:
+            raw, raw_rows = logits, None if metadata is None else metadata.bonus_logits_indices
         token = tap.last_tokens.reshape(-1)[:batch]
         out = token
         if tap.output is not None and metadata is not None:
@@ -153,6 +156,7 @@ class Instrument:
             candidate=token,
             token=out,
             raw=raw,
+            raw_rows=raw_rows,
             temperature=None if sampling.all_greedy else sampling.temperature,
             top_k=k,
             top_p=p,

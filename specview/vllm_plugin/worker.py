@@ -4,6 +4,7 @@ returned; in between it keeps references, and after the draw it measures."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from specview.vllm_plugin.log import Switch
-from specview.vllm_plugin.measure import free_probabilities
+from specview.vllm_plugin.measure import draft_facts, scale
 from specview.vllm_plugin.settings import Settings
 from specview.vllm_plugin.tap import Instrument, StepTap, processed, small_enough
 
@@ -131,16 +132,16 @@ def wrap_proposer(module: ModuleType, switch: Switch) -> None:
 
     def sample(original: Any) -> Any:
         def wrapper(self: Any, logits: Any, sampling_metadata: Any) -> Any:
-            free = None
+            scaled = None
             if switch.on and _proposing and not sampling_metadata.all_greedy:
                 with switch.guard("reading the draft's logits"):
                     own = sampling_metadata.temperature
                     if own is not None and own.shape[0] == logits.shape[0] and small_enough(logits):
-                        free = free_probabilities(logits, own, _proposing[0].scratch)
+                        scaled = scale(logits, own, _proposing[0].scratch)
             tokens, probs = original(self, logits, sampling_metadata)
-            if free is not None and probs is not None:
+            if scaled is not None and probs is not None:
                 with switch.guard("comparing the draft's distribution"):
-                    _proposing[0].draft_deviations.append(free.sub_(probs).abs_().amax(-1))
+                    _proposing[0].draft_facts.append(draft_facts(scaled, probs, _proposing[0].scratch))
             return tokens, probs
 
         return wrapper
@@ -204,7 +205,11 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
             if _active and probs is not None:
                 with switch.guard("matching draft distributions to requests"):
                     _active[0].draft_probs = probs
-                    _active[0].draft_deviation = _deviation_rows(self, spec_decode_metadata)
+                    facts = getattr(self, ATTRIBUTE).draft_facts
+                    if len(facts) >= max(spec_decode_metadata.num_draft_tokens):
+                        deviations, entropies = zip(*facts, strict=True)
+                        _active[0].draft_deviation = _rows_of_candidates(self, spec_decode_metadata, deviations)
+                        _active[0].draft_entropy = _rows_of_candidates(self, spec_decode_metadata, entropies)
             return probs
 
         return wrapper
@@ -214,7 +219,7 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
             instrument = getattr(self, ATTRIBUTE, None)
             if not switch.on or instrument is None:
                 return original(self, *args, **kwargs)
-            instrument.draft_deviations = []
+            instrument.draft_facts = []
             instrument.clock.mark("propose begins")
             _proposing.append(instrument)
             try:
@@ -262,15 +267,9 @@ def _open(runner: Any, instrument: Instrument, logits: Any, metadata: Any, setti
     return tap
 
 
-def _deviation_rows(runner: Any, metadata: Any) -> Any:
-    """(candidates,) the deviation of each candidate's q, in the order in which vLLM gathers the distributions."""
-    steps = getattr(runner, ATTRIBUTE).draft_deviations
-    if not steps:
-        return None
-    table = torch.stack(steps, dim=1)
+def _rows_of_candidates(runner: Any, metadata: Any, steps: Sequence[Any]) -> Any:
+    """(candidates,) from one (batch,) tensor a draft step, in the order in which vLLM gathers the distributions."""
+    table = torch.stack(tuple(steps), dim=1)
     row = {name: place for place, name in enumerate(runner._draft_prob_req_ids)}
     counts = zip(runner.input_batch.req_ids, metadata.num_draft_tokens, strict=False)
-    parts = [table[row[name], :count] for name, count in counts if count]
-    if any(len(part) < count for part, count in zip(parts, filter(None, metadata.num_draft_tokens), strict=False)):
-        return None
-    return torch.cat(parts)
+    return torch.cat([table[row[name], :count] for name, count in counts if count])

@@ -54,6 +54,7 @@ def measure(options: argparse.Namespace, trace: Path) -> dict[str, Any]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
+    import torch
     from vllm import LLM, SamplingParams
 
     from specview.trace.reader import TraceReader
@@ -84,6 +85,7 @@ def measure(options: argparse.Namespace, trace: Path) -> dict[str, Any]:
 
     def turn(on: bool) -> tuple[float, float, list[list[int]]]:
         switch.on = on
+        torch.manual_seed(0)  # vLLM's draft draws from the global generator
         wall, cpu = time.perf_counter(), time.process_time()
         outputs = llm.generate(prompts, settings, use_tqdm=False)
         return time.perf_counter() - wall, time.process_time() - cpu, [list(o.outputs[0].token_ids) for o in outputs]
