@@ -63,6 +63,11 @@ def measured(costs: Sequence[Cost], target: str) -> Figures:
     return Figures(tuple(costs), "here", showable(PurePath(target).name, limit=40))
 
 
+def awaited(survey: Survey) -> Figures:
+    """A curve of which nothing is known yet but its sizes."""
+    return Figures(tuple(Cost(c.positions, None, None) for c in survey.costs), "measuring")
+
+
 def cost_station(figures: Figures, case: Case) -> Station:
     """The station; without any figure it has no question, and while one is measured its answer must wait."""
     several, ratio = figures.several, figures.ratio
@@ -103,16 +108,14 @@ def milliseconds(ns: int) -> str:
 
 
 def _bars(figures: Figures) -> list[Bar]:
-    if figures.source == "measuring":
-        return []
     return [
         Bar(
             "positions" if c.positions > 1 else "one",
             c.target_ns,
-            f"{milliseconds(c.target_ns)} ms",
+            f"{milliseconds(c.target_ns)} ms" if c.target_ns is not None else "",
             late=c.positions > 1,
             values={"n": number(c.positions)},
         )
         for c in figures.costs
-        if c.target_ns
+        if c.target_ns or figures.source == "measuring"
     ]

@@ -8,7 +8,7 @@ import pytest
 from engine.round import Cost
 from specview.errors import TraceError
 from specview.tour.catalogue import LANGUAGES, Catalogue
-from specview.tour.costs import Figures, measured, recorded
+from specview.tour.costs import awaited, measured, recorded
 from specview.tour.exhibits import Bars, Histogram, Mask
 from specview.tour.questions import Attempt, Choice, Estimate, Marks, Prefix, right_attempt
 from specview.tour.station import ORDER, Station, feedback
@@ -248,7 +248,7 @@ def test_a_measurement_here_takes_the_place_of_the_recorded_one(traces):
 
 def test_while_it_is_measured_the_answer_waits(traces):
     found = survey(traces["mixed"])
-    station = next(s for s in stations(found, Figures((), "measuring")) if s.key == "cost")
+    station = next(s for s in stations(found, awaited(found)) if s.key == "cost")
     assert not station.missing
     assert feedback(station, Attempt(verdict="wrong")) == ("wait", None)
 

@@ -14,7 +14,7 @@ from textual.containers import Horizontal, Vertical
 from specview.tour import measure
 from specview.tour import progress as progress_file
 from specview.tour.catalogue import LANGUAGES, Catalogue, Language
-from specview.tour.costs import Figures, recorded
+from specview.tour.costs import Figures, awaited, recorded
 from specview.tour.measure import CostMeasurement, Search
 from specview.tour.questions import Attempt, Choice, Estimate
 from specview.tour.station import ORDER, Station
@@ -40,7 +40,7 @@ from specview.tui.widgets.lines import HorizontalRule, TooSmall, VerticalRule
 from specview.tui.widgets.output import OutputPane
 
 POLL_SECONDS = 0.3
-AHEAD = 2
+AHEAD = 4
 """The machine is measured from this many stations before the one that needs it, so that nobody waits."""
 
 
@@ -261,7 +261,7 @@ class TourApp(Showing, inherit_bindings=False):
         ahead = ORDER[self.index : self.index + AHEAD + 1]
         if "cost" in ahead and self._measurement is None and self._figures.source == "recorded":
             self._measurement = CostMeasurement()
-            self._figures = Figures((), "measuring")
+            self._figures = awaited(self._survey)
             self._rebuild()
         same = next(s for s in self.stations if s.key == "same")
         if "same" in ahead and same.missing and self._search is None:
@@ -334,8 +334,7 @@ class TourApp(Showing, inherit_bindings=False):
         if station.question is None or attempt.revealed:
             self.action_other(1)
             return
-        if isinstance(station.question, Estimate) and station.question.value is None:
-            self._set(replace(attempt, verdict="wrong"))
+        if self._must_wait():
             return
         answered = attempt.answered(station.question)
         self._save(self.progress.after(station.key, answered))
@@ -344,9 +343,17 @@ class TourApp(Showing, inherit_bindings=False):
             self._go_home()
 
     def action_show(self) -> None:
-        if self.station.question is not None and not self.attempt.revealed:
+        if self.station.question is not None and not self.attempt.revealed and not self._must_wait():
             self._set(self.attempt.shown())
             self._go_home()
+
+    def _must_wait(self) -> bool:
+        """The value that was asked for is still being measured; the guide then says so."""
+        question = self.station.question
+        if not isinstance(question, Estimate) or question.value is not None:
+            return False
+        self._set(replace(self.attempt, verdict="wrong"))
+        return True
 
     def action_again(self) -> None:
         if self.station.question is not None:

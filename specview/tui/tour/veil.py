@@ -46,9 +46,10 @@ def veiled(view: View, station: Station, attempt: Attempt) -> View:
 
 def veiled_kv(view: View, station: Station, attempt: Attempt) -> View:
     """The view of the caches: what the forward wrote, and not what became of it."""
-    if not hidden(station, attempt):
+    phase = station.veil.phase
+    if not hidden(station, attempt) or phase == "correct":
         return view
-    return _at(view, "propose" if station.veil.phase == "propose" else "score", 1)
+    return _at(view, "propose" if phase == "propose" else "score", 1)
 
 
 def _at(view: View, phase: Phase, selected: int) -> View:
