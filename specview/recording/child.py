@@ -82,10 +82,10 @@ class RecordingChild:
         self._stopped = True
         self._process.send_signal(signal.SIGTERM)
 
-    def wait(self) -> int:
-        """Stop the child, kill it where it does not listen, and return its exit code."""
+    def wait(self, grace: float = GRACE_S) -> int:
+        """Stop the child, kill it where it does not listen for `grace` seconds, and return its exit code."""
         self.stop()
-        deadline = time.monotonic() + GRACE_S
+        deadline = time.monotonic() + grace
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -62,7 +62,7 @@ class CostMeasurement:
 
     def close(self) -> None:
         """End the child, and remove what it wrote."""
-        self._child.wait()
+        self._child.wait(grace=0.0)  # what it has not closed is thrown away anyway
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read(self) -> tuple[list[Cost], str]:
@@ -102,7 +102,7 @@ class Search:
 
     def close(self) -> None:
         """End the child, and remove what was not kept."""
-        self._child.wait()
+        self._child.wait(grace=0.0)  # what it has not closed is thrown away anyway
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _shows(self) -> bool:
