@@ -10,6 +10,8 @@ import click
 if TYPE_CHECKING:
     from specview.trace.records import RunRecord
 
+MODELS = 2
+"""The column with the models' names."""
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 
@@ -76,13 +78,15 @@ def _print_json(entries: list[Entry]) -> None:
 
 
 def _show(entries: list[Entry]) -> None:
+    from rich.text import Text
+
     from specview.cli import say
     from specview.cli.tables import cell, stdout, table
     from specview.cli.wording import model_name
 
     made = table(
-        (("trace", False), ("run", True), ("target ◂ draft", False), ("sequences", True), ("rounds", True),
-         ("recorded (UTC)", False), ("status", False))
+        (("trace", False), ("run", True), ("target ◂ draft", False), ("prompts", True), ("rounds", True),
+         ("UTC", False), ("status", False))
     )  # fmt: skip
     styles = {"finished": "green", "failed": "red", "interrupted": "yellow", "running": "cyan", "loading": "cyan"}
     for path, runs, error in entries:
@@ -107,9 +111,14 @@ def _show(entries: list[Entry]) -> None:
                 cell(f"{model_name(run.info.target)} ◂ {model_name(run.info.draft)}"),
                 cell(f"{sequences:,}"),
                 cell(f"{rounds:,}"),
-                cell(run.created[:19].replace("T", " ")),
+                cell(run.created[:16].replace("T", " ")),
                 cell(run.status, styles[run.status]),
             )
+    for column in made.columns:
+        if column is not made.columns[MODELS]:
+            # Where the window is narrow, the models' names give way, and nothing else does.
+            widths = [part.cell_len for part in (column.header, *column.cells) if isinstance(part, Text)]
+            column.min_width = max(widths)
     stdout().print(made)
     for _, _, error in entries:
         if error is not None:

@@ -135,8 +135,8 @@ def _positions(s: Summary) -> Table:
 
     t = s.totals
     made = table(
-        (("position", True), ("proposed", True), ("judged", True), ("accepted", True), ("acceptance_rate", True),
-         ("conditional", True), ("overlap", True))
+        (("position", True), ("proposed", True), ("judged", True), ("accepted", True), ("of rounds", True),
+         ("of judged", True), ("overlap", True))
     )  # fmt: skip
     rates = metrics.acceptance_rate_per_position(t)
     conditional = metrics.conditional_acceptance_per_position(t)

@@ -35,7 +35,7 @@ def table(columns: Iterable[tuple[str, bool]], title: str | None = None) -> Tabl
         pad_edge=False,
     )
     for heading, numeric in columns:
-        made.add_column(Text(heading), justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+        made.add_column(Text(heading), justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis")
     return made
 
 
