@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 MODELS = 2
 """The column with the models' names."""
+GAP = 3
+"""Between two columns."""
+NARROWEST_NAME = 10
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 
@@ -114,12 +117,14 @@ def _show(entries: list[Entry]) -> None:
                 cell(run.created[:16].replace("T", " ")),
                 cell(run.status, styles[run.status]),
             )
-    for column in made.columns:
-        if column is not made.columns[MODELS]:
-            # Where the window is narrow, the models' names give way, and nothing else does.
-            widths = [part.cell_len for part in (column.header, *column.cells) if isinstance(part, Text)]
-            column.min_width = max(widths)
-    stdout().print(made)
+    console = stdout()
+    # Where the window is narrow, the models' names give way, and nothing else does.
+    others = [column for i, column in enumerate(made.columns) if i != MODELS]
+    for column in others:
+        column.min_width = max(part.cell_len for part in (column.header, *column.cells) if isinstance(part, Text))
+    taken = sum((column.min_width or 0) + GAP for column in others)
+    made.columns[MODELS].max_width = max(NARROWEST_NAME, console.width - taken)
+    console.print(made)
     for _, _, error in entries:
         if error is not None:
             say(error)
