@@ -199,7 +199,7 @@ TEXTS = {
     "cost.note.measuring": "正在测量本机……",
     "cost.none": "这个 trace 没有测过打分的代价；装有引擎时会在本机测量。",
     # 13
-    "flops.title": "没有省下什么",
+    "flops.title": "没有省下的",
     "flops.lead": "前向每算一个位置，target 的计算量都一样，不管留不留下。普通解码每个 token 算一个位置。",
     "flops.ask": "为了这 {tokens} 个 token，这次运行的 target 计算量……",
     "flops.opt.less": "比普通解码少",
