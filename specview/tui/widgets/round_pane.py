@@ -12,7 +12,7 @@ from textual.message import Message
 
 from engine.round import Position, Round
 from specview.story import explain
-from specview.tui.ink import Line, bar, fit, merged, wrap
+from specview.tui.ink import Line, bar, fit, merged, spread, wrap
 from specview.tui.model.view import View
 from specview.tui.numbers import count, prob, ratio
 from specview.tui.widgets.canvas import Hit
@@ -224,14 +224,10 @@ class RoundPane(Pane):
         token = max(6, min(20, width // 4))
         half = max(2, (width - token - 3 - 13) // 2) if q else max(2, width - token - 2 - 7)
         scale = max((v for v in (*p.values(), *q.values()) if v == v), default=1.0) or 1.0
-        overlap = f"overlap {prob(at.overlap, 0)}" if at.overlap is not None else ""
-        head: Line = [
-            (fit(f"at {at.position}", token + 1), ink.faint),
-            (fit("target", half + 7), ink.target),
-        ]
+        head: Line = [(fit(f"at {at.position}", token + 1), ink.faint), (fit("target", half + 7), ink.target)]
         if q:
-            head.append((fit("draft", half - len(overlap) + 6 if half > len(overlap) else half), ink.draft))
-            head.append((overlap, ink.faint))
+            overlap = f"{'overlap' if half > 12 else 'β'} {prob(at.overlap, 0)}" if at.overlap is not None else ""
+            head += spread([("draft", ink.draft)], [(overlap, ink.faint)], half + 6, self.base)
         lines = [head]
         for t in order:
             line: Line = [*_cell(names(t), token, self._alternative_style(round_, at, t)), (" ", ink.text)]
