@@ -186,6 +186,8 @@ def _require_trace(path: Path, connection: sqlite3.Connection) -> None:
             f"{path} has trace format {version}, newer than this specview's {schema.VERSION}; "
             "upgrade specview to read it."
         )
+    if version < 1:
+        raise TraceError(f"{path} is damaged: its trace format is {version}, and there is none below 1.")
     kinds = dict(connection.execute("SELECT name, type FROM sqlite_master").fetchall())
     for table in schema.TABLES:
         if kinds.get(table) != "table":
