@@ -181,10 +181,14 @@ def exporting(path: Path, folder: Path) -> list[Result]:
 
 
 def flat_memory(path: Path) -> list[Result]:
-    """Peak memory of stats and export in MB, as the processes see it themselves."""
+    """Peak memory of stats and export in MB, as Linux keeps it for each process."""
+    if not Path("/proc/self/status").exists():
+        return []
+    # Not ru_maxrss, which a process takes over from the one that started it.
     code = (
-        "import resource, sys\nfrom specview.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
-        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "import sys\nfrom pathlib import Path\nfrom specview.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+        "    status = Path('/proc/self/status').read_text()\n"
+        "    print(status.split('VmHWM:')[1].split()[0], file=sys.stderr)"
     )
     results = []
     for words in (["stats", str(path)], ["export", str(path), "--level", "rounds"]):
