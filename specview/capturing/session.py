@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -60,7 +59,6 @@ class Session:
         self._tokenizer = tokenizer
         self._process = os.getpid()
         self._clock_start = time.perf_counter_ns()
-        self._lock = threading.Lock()
         self._closed = False
         self._keys = itertools.count()
         self._runs: list[_Run] = []
@@ -107,9 +105,8 @@ class Session:
             self.error = error
 
     def _put(self, task: Any, *arguments: Any) -> None:
-        with self._lock:
-            if not self._closed and self.error is None:
-                self._worker.put(task, *arguments)
+        if not self._closed and self.error is None:
+            self._worker.put(task, *arguments)
 
     # --- at the end
 
@@ -119,8 +116,7 @@ class Session:
         Raises:
             TraceError: the trace could not be written.
         """
-        with self._lock:
-            self._closed = True
+        self._closed = True
         self._worker.finish()
         if not self._runs:
             self._writer.discard()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 _WAITING = 16
 """Rounds that may wait before the generation is held back: each holds on to its logits."""
 
+_PATIENCE_S = 0.001
+
 
 class Worker:
     """Runs tasks one after the other. After a task has failed, further ones are dropped; `failed` gets the error."""
@@ -19,7 +22,8 @@ class Worker:
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
         self._broken = False
-        self._tasks: queue.Queue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.Queue(_WAITING)
+        # A SimpleQueue has no lock that the worker could hold while it waits for the interpreter.
+        self._tasks: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._work, name="specview-capture", daemon=True)
         threads = torch.get_num_threads()
@@ -30,7 +34,9 @@ class Worker:
         torch.set_num_threads(threads)
 
     def put(self, task: Callable[..., None], *arguments: Any) -> None:
-        """Run a task soon; waits where too much is waiting already."""
+        """Run a task soon; waits where too much is waiting already. After `finish` nothing runs any more."""
+        while self._tasks.qsize() >= _WAITING and self._thread.is_alive():
+            time.sleep(_PATIENCE_S)
         self._tasks.put((task, arguments))
 
     def finish(self) -> None:

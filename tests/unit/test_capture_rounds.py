@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from transformers import T5Config, T5ForConditionalGeneration
 from transformers.generation import candidate_generator
 
 import specview
@@ -471,3 +472,25 @@ def test_end_of_text_as_the_correction_is_no_cut(tmp_path):
         if found:
             break
     assert found
+
+
+def test_an_encoder_decoder_pair(tmp_path):
+    def t5(seed, layers):
+        torch.manual_seed(seed)
+        config = T5Config(
+            vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=64, num_layers=layers, num_heads=4, decoder_start_token_id=0,
+            eos_token_id=1, pad_token_id=0,
+        )  # fmt: skip
+        return T5ForConditionalGeneration(config).eval()
+
+    target, draft = t5(0, 2), t5(1, 1)
+    arguments = {"max_new_tokens": 12, "assistant_model": draft, "do_sample": True, "top_k": 0}
+    torch.manual_seed(0)
+    plain = target.generate(prompt(), **arguments)
+    with torch.inference_mode():
+        (captured,) = record(tmp_path / "t.db", target, (prompt(), arguments))
+    assert captured.tolist() == plain.tolist()
+    ((_, sequence, rounds, _),) = everything(tmp_path / "t.db")
+    assert sequence.prompt_tokens == 1  # the decoder's
+    assert all(r.target_kv_after == r.committed_after - 1 for r in rounds)
+    assert set(clauses(tmp_path / "t.db")) <= {"C10"}
