@@ -1,6 +1,6 @@
 """How much slower `generate` is while it is captured: the same calls, with and without, in turns.
 
-    python -m tests.benchmarks.capture_overhead [--pairs 20] [--threads N]
+    python -m tests.benchmarks.capture_overhead [--pairs 20] [--threads N] [--only NAME]
 
 The target has the shape of SmolLM2-135M (vocabulary 49,152), with random weights: speed does not depend on them. The
 time is that of `generate` alone; entering and leaving the block is given apart. In turns and as a median of ratios,
@@ -74,7 +74,7 @@ def timed(target: LlamaForCausalLM, arguments: dict[str, object], seed: int, cap
         return Timing(wall, time.process_time() - cpu, around, output[0].tolist())
 
 
-def measure(pairs: int) -> list[dict[str, object]]:
+def measure(pairs: int, only: str = "") -> list[dict[str, object]]:
     """One row a setting: the ratios of times with and without capture, and the cost of entering and leaving."""
     logging.set_verbosity_error()
     target, draft = llama(1, 576, 30, 9, 3), llama(2, 192, 2, 3, 3)
@@ -84,6 +84,8 @@ def measure(pairs: int) -> list[dict[str, object]]:
     order = random.Random(0)
     rows = []
     for name, settings in SETTINGS.items():
+        if only not in name:
+            continue
         arguments = {**settings, "assistant_model": draft}
         timed(target, arguments, 0, capturing=True)
         timed(target, arguments, 0, capturing=False)
@@ -117,9 +119,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--only", default="", help="settings whose name contains this")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rows = measure(options.pairs)
+    rows = measure(options.pairs, options.only)
     json.dump(rows, sys.stdout, indent=2)
     print()
     return 0
