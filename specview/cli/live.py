@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,9 @@ def command(**options: Any) -> int:
     printed."""
     settings = settings_from(options)
     path = settings.trace_path(datetime.now())
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    from specview.tui.run import has_terminal
+
+    if not has_terminal():
         return _record_and_summarise(settings, path)
     return _watch(settings, path)
 
@@ -45,6 +46,7 @@ def _watch(settings: RunSettings, path: Path) -> int:
     from specview.recording.settings import DEFAULT_PROMPT, Prompt
     from specview.trace.storage import fold, refuse_existing
     from specview.tui.app import SpecviewApp
+    from specview.tui.run import show
 
     refuse_existing(path, force=settings.force, append=settings.append or settings.resume)
     prompts = settings.prompts or (Prompt(DEFAULT_PROMPT),)
@@ -54,7 +56,7 @@ def _watch(settings: RunSettings, path: Path) -> int:
     try:
         for prompt in prompts:
             child.send(prompt)
-        SpecviewApp(path, follow=True, child=child).run()
+        show(SpecviewApp(path, follow=True, child=child))
     finally:
         code = child.wait()
     if path.exists():
