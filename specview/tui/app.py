@@ -64,6 +64,7 @@ class SpecviewApp(Showing):
         self._log_shown = False
         self._child_code: int | None = None
         self._resumed = False
+        self._mourned: int | None = None
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -111,6 +112,10 @@ class SpecviewApp(Showing):
             if self.resume(snapshot):
                 return
         super().after_snapshot(snapshot)
+        run = snapshot.run
+        if run is not None and run.status == "failed" and run.id != self._mourned:
+            self._mourned = run.id
+            self.say(f"the run failed: {run.message or 'the trace does not say why'}", seconds=30)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The main screen's keys rest while another screen is open."""
