@@ -1,10 +1,10 @@
 """The forward of Llama-shaped models without the modules around it: the same weights, a third of the calls.
 
 A transformers forward makes some forty Python calls a layer, which on a small model takes as long as reading the
-weights. Llama, Mistral, Qwen2 and Qwen3 share one shape, written out here on plain tensors: the projections that read
-the same input are one matrix (the modules' parameters become views of it, so no memory is added), and the queries that
-share a key head are packed side by side, so that attention reads the cache as it lies, instead of a copy in which
-every key head is repeated. All other models run through their own module.
+weights. Llama, Mistral, Qwen2 and Qwen3 share one shape, written out here on plain tensors: projections that read the
+same input are one (see `engine.linear`), and the queries that share a key head are packed side by side, so that
+attention reads the cache as it lies, instead of a copy in which every key head is repeated. All other models run
+through their own module.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.cache import BufferLayer, RollbackCache
+from engine.linear import Projection, project
 
 SHAPES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 STATIC_ROPES = frozenset({"default", "linear", "llama3", "yarn"})
@@ -28,16 +29,12 @@ PACKED_QUERIES = 64
 @dataclass(frozen=True, slots=True)
 class _Layer:
     norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
+    qkv: Projection
     head_norm: Tensor | None
-    out: Tensor
-    out_bias: Tensor | None
+    out: Projection
     mlp_norm: Tensor
-    gate_up: Tensor
-    gate_up_bias: Tensor | None
-    down: Tensor
-    down_bias: Tensor | None
+    gate_up: Projection
+    down: Projection
 
 
 class FusedForward:
@@ -51,7 +48,7 @@ class FusedForward:
         attention = body.layers[0].self_attn
         self._embedding: Tensor = body.embed_tokens.weight
         self._norm: Tensor = body.norm.weight
-        self._head: Tensor = module.lm_head.weight
+        self._head = project([module.lm_head.weight])
         self._rotary = body.rotary_emb
         self._eps = float(config.rms_norm_eps)
         self._width = int(config.hidden_size)
@@ -78,20 +75,20 @@ class FusedForward:
         for layer, slot in zip(self._layers, cache.layers, strict=True):
             x = self._attend(layer, x, slot, cos, sin, mask)
             h = functional.rms_norm(x, (self._width,), layer.mlp_norm, self._eps)
-            h = functional.linear(h, layer.gate_up, layer.gate_up_bias)
+            h = layer.gate_up(h)
             h = functional.silu(h[:, : self._inner]).mul_(h[:, self._inner :])
-            x = x + functional.linear(h, layer.down, layer.down_bias)
+            x = x + layer.down(h)
         if not all_hidden:
             x = x[n - keep :]
         x = functional.rms_norm(x, (self._width,), self._norm, self._eps)
-        return functional.linear(x[x.shape[0] - keep :], self._head), x
+        return self._head(x[x.shape[0] - keep :]), x
 
     def _attend(
         self, layer: _Layer, x: Tensor, slot: BufferLayer, cos: Tensor, sin: Tensor, mask: Tensor | None
     ) -> Tensor:
         n, width = x.shape[0], self._head_dim
         h = functional.rms_norm(x, (self._width,), layer.norm, self._eps)
-        qkv = functional.linear(h, layer.qkv, layer.qkv_bias).view(n, self._heads + 2 * self._kv_heads, width)
+        qkv = layer.qkv(h).view(n, self._heads + 2 * self._kv_heads, width)
         qk = qkv[:, : self._heads + self._kv_heads]
         if layer.head_norm is not None:
             qk = functional.rms_norm(qk, (width,), None, self._eps) * layer.head_norm
@@ -111,7 +108,7 @@ class FusedForward:
             out = functional.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=mask, is_causal=causal, scale=self._scale, enable_gqa=True
             )[0].transpose(0, 1)
-        return x + functional.linear(out.reshape(n, self._heads * width), layer.out, layer.out_bias)
+        return x + layer.out(out.reshape(n, self._heads * width))
 
     def _angles(self, start: int, end: int) -> tuple[Tensor, Tensor]:
         """((n, 1, head_dim) cos, the same of sin with the first half negated) of positions start … end − 1."""
@@ -176,40 +173,17 @@ def _read_layer(layer: Any, heads: int, kv_heads: int) -> _Layer:
     if getattr(attention, "q_norm", None) is not None:
         weights = [attention.q_norm.weight.expand(heads, -1), attention.k_norm.weight.expand(kv_heads, -1)]
         head_norm = torch.cat(weights).detach()
-    qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
     return _Layer(
         norm=layer.input_layernorm.weight,
-        qkv=_joined([part.weight for part in qkv]),
-        qkv_bias=None if attention.q_proj.bias is None else _joined([part.bias for part in qkv]),
+        qkv=_projection(attention.q_proj, attention.k_proj, attention.v_proj),
         head_norm=head_norm,
-        out=attention.o_proj.weight,
-        out_bias=attention.o_proj.bias,
+        out=_projection(attention.o_proj),
         mlp_norm=layer.post_attention_layernorm.weight,
-        gate_up=_joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        gate_up_bias=None if mlp.gate_proj.bias is None else _joined([mlp.gate_proj.bias, mlp.up_proj.bias]),
-        down=mlp.down_proj.weight,
-        down_bias=mlp.down_proj.bias,
+        gate_up=_projection(mlp.gate_proj, mlp.up_proj),
+        down=_projection(mlp.down_proj),
     )
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    """The parameters stacked into one tensor, of which they become views; a second call finds them stacked."""
-    rows = sum(part.shape[0] for part in parts)
-    first = parts[0]
-    stride = first.stride(0)
-    offsets = [first.storage_offset()]
-    for part in parts[:-1]:
-        offsets.append(offsets[-1] + part.shape[0] * stride)
-    storage = first.untyped_storage().data_ptr()
-    together = all(
-        part.untyped_storage().data_ptr() == storage and part.storage_offset() == offset and part.is_contiguous()
-        for part, offset in zip(parts, offsets, strict=True)
-    )
-    if together:
-        return first.detach().as_strided((rows, *first.shape[1:]), first.stride(), offsets[0])
-    whole = torch.cat([part.detach() for part in parts])
-    at = 0
-    for part in parts:
-        part.data = whole[at : at + part.shape[0]]
-        at += part.shape[0]
-    return whole
+def _projection(*linears: Any) -> Projection:
+    biases = None if linears[0].bias is None else [linear.bias for linear in linears]
+    return project([linear.weight for linear in linears], biases)
