@@ -74,15 +74,18 @@ class Screen:
 
     def close(self) -> None:
         os.write(self.master, b"q")
-        self.process.wait(30)
+        while self.process.poll() is None:
+            if select.select([self.master], [], [], 0.1)[0]:
+                os.read(self.master, 1 << 16)
         os.close(self.master)
 
 
-def measure(rounds: int, presses: int) -> None:
-    """Print a line a key for a trace of so many rounds."""
+def measure(rounds: int, presses: int, given: Path | None = None) -> None:
+    """Print a line a key for a made-up trace of so many rounds, or for a given one."""
     with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "run.db"
-        write(trace, rounds)
+        trace = given or Path(folder) / "run.db"
+        if given is None:
+            write(trace, rounds)
         began = time.perf_counter()
         screen = Screen(trace, Path(folder) / "state")
         opened = screen.settle() - began
@@ -118,9 +121,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, nargs="*", default=[100, 1_000_000])
     parser.add_argument("--presses", type=int, default=60)
+    parser.add_argument("--trace", type=Path, help="a trace that is there already; --rounds says how long it is")
     options = parser.parse_args()
     for rounds in options.rounds:
-        measure(rounds, options.presses)
+        measure(rounds, options.presses, options.trace)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord, SequenceRecord, TokenRecord
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.names import Names
-from specview.tui.model.snapshot import PAGE, Mark, Snapshot, TokenWindow, mark_of
+from specview.tui.model.snapshot import PAGE, Mark, Snapshot, TokenWindow
 
 ROUNDS_A_PAGE = 32
 TOKENS_A_BLOCK = 1024
@@ -21,6 +21,14 @@ EXACT_TOKENS = 4 * TOKENS_A_BLOCK
 """Up to here the text is laid out from its beginning; behind it, from a block before the cursor."""
 RECENT = 16
 _MARK_PAGES_AROUND = 2
+
+# A page of the timeline is drawn from six columns; whole rounds with their tokens would cost ten times as much.
+_MARKS = (
+    "SELECT round_index, accepted, proposed, correction_kind, cut, round_ns FROM rounds"
+    " WHERE sequence_id = ? AND round_index >= ? AND round_index < ?"
+)
+MISSING = Mark(0, 0, "cut", None)
+"""A round that a damaged file lacks."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -173,9 +181,13 @@ class Lens:
     def _mark_page(self, sequence_id: int, page: int, round_count: int) -> tuple[Mark, ...]:
         def load() -> tuple[tuple[Mark, ...], bool]:
             start = page * PAGE
-            rounds = self._reader.rounds(sequence_id, start, min(start + PAGE, round_count), positions=False)
-            marks = tuple(mark_of(r) for r in rounds)
-            return marks, len(marks) == PAGE
+            with self._reader.reading():
+                rows = self._reader.connection.execute(_MARKS, (sequence_id, start, start + PAGE)).fetchall()
+            marks = [MISSING] * min(PAGE, round_count - start)
+            for index, *facts in rows:
+                if index - start < len(marks):
+                    marks[index - start] = _mark(*facts)
+            return tuple(marks), len(marks) == PAGE
 
         return self._marks.get((sequence_id, page), load)
 
@@ -230,3 +242,14 @@ class Lens:
             return record, record is not None and record.stop_reason is not None
 
         return self._sequences.get((run_id, index), load)
+
+
+def _mark(accepted: object, proposed: object, kind: object, cut: object, round_ns: object) -> Mark:
+    """The timeline's view of a round; what no round can hold shows as nothing, and as damage once one looks at it."""
+    known = ("correction", "bonus", "target")
+    return Mark(
+        accepted if isinstance(accepted, int) else 0,
+        proposed if isinstance(proposed, int) else 0,
+        kind if isinstance(kind, str) and kind in known else "cut" if cut is not None else "target",
+        round_ns if isinstance(round_ns, int) else None,
+    )

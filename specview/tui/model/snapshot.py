@@ -73,9 +73,3 @@ class Snapshot:
     def growing(self) -> bool:
         """The run is still being written."""
         return self.run is not None and self.run.status in ("loading", "running")
-
-
-def mark_of(round_: Round) -> Mark:
-    """The timeline's view of a round."""
-    outcome = "cut" if round_.cut and round_.correction_token is None else round_.correction_kind or "target"
-    return Mark(round_.accepted, round_.proposed, outcome, round_.times.round_ns)
