@@ -57,7 +57,7 @@ class Estimate:
     options: tuple[Option, ...] = ()
 
     TOLERANCE = 0.25
-    """An estimate is right when it is off by no more than this part of the value, or is the nearest step."""
+    """An estimate is right when it is off by no more than this part of the value, or by one step from the nearest."""
 
 
 Question = Choice | Prefix | Marks | Estimate
@@ -135,7 +135,7 @@ def judge(question: Question, attempt: Attempt) -> bool:
         return False
     value = estimated(question, attempt)
     near = abs(value - question.value) <= Estimate.TOLERANCE * question.value
-    return near or value == question.steps[nearest(question.steps, question.value)]
+    return near or abs(question.steps.index(value) - nearest(question.steps, question.value)) <= 1
 
 
 def estimated(question: Estimate, attempt: Attempt) -> float:

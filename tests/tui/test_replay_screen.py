@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.widgets import Input
 
 from specview.trace.reader import TraceReader
 from specview.tui.model.marks import marks_path, place_path
+from specview.tui.themes import THEMES
 from specview.tui.widgets.kv import KvPane
 from specview.tui.widgets.output import OutputPane
 from specview.tui.widgets.round_pane import RoundPane
@@ -260,7 +262,7 @@ async def test_a_picture_and_an_export_are_written_and_overwrite_nothing(
         assert "<svg" in (tmp_path / "run-round-1.svg").read_text("utf-8")
         await pilot.press("e")
         await pilot.pause()
-        app.query_one("#ask Input").value = str(tmp_path / "out.csv")  # type: ignore[attr-defined]
+        app.query_one("#ask Input", Input).value = str(tmp_path / "out.csv")
         await pilot.press("enter")
         await until(lambda: (tmp_path / "out.csv").exists(), pilot)
         assert (tmp_path / "out.csv").read_text("utf-8").count("\n") >= 180
@@ -273,3 +275,41 @@ async def test_copy_puts_the_rounds_text_on_the_clipboard(trace: Path) -> None:
         assert snapshot.round is not None
         wanted = b"".join(snapshot.names.data(t) for t, _ in snapshot.round.committed).decode("utf-8", "replace")
         assert app.clipboard == wanted
+
+
+async def test_compare_with_another_trace_from_inside(trace: Path, tmp_path: Path) -> None:
+    write(tmp_path / "other.db", 20, seed=9)
+    async with running(trace) as (app, pilot):
+        await pilot.press("c")
+        await pilot.pause()
+        app.query_one("#ask Input", Input).value = str(tmp_path / "other.db")
+        await pilot.press("enter")
+        await until(lambda: "part at output token" in screen(app), pilot)
+        assert "draft_acceptance_rate" in screen(app)
+        await pilot.press("right_square_bracket")
+        await until(lambda: "part at output token" in screen(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: "Round 1 ·" in screen(app), pilot)
+        await pilot.press("c")
+        await pilot.pause()
+        app.query_one("#ask Input", Input).value = str(tmp_path / "missing.db")
+        await pilot.press("enter")
+        await until(lambda: "missing.db" in screen(app) and "Round 1 ·" in screen(app), pilot)
+
+
+async def test_every_theme_draws_every_meaning(trace: Path) -> None:
+    async with running(trace, (100, 30)) as (app, pilot):
+        names = [colours.name for colours in THEMES]
+        for name in [*names[1:], names[0]]:
+            await press(pilot, "d")
+            assert app.theme == name
+            strips = app.screen._compositor.render_strips()
+            colours_drawn = {segment.style.color for strip in strips for segment in strip if segment.style is not None}
+            assert len(colours_drawn) > 5, name
+
+
+async def test_a_foreign_theme_does_no_harm(trace: Path) -> None:
+    async with running(trace, (100, 30)) as (app, pilot):
+        app.theme = "nord"
+        await press(pilot, "right", "s")
+        await until(lambda: "What if γ were" in screen(app), pilot)

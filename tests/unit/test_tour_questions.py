@@ -44,7 +44,7 @@ def test_exactly_one_prefix_and_one_choice_is_right():
 
 
 @pytest.mark.parametrize(
-    ("value", "steps"), [(1.6, [1, 2, 3, 4]), (3.0, [5, 6, 7, 8, 9, 10, 11]), (0.4, [0]), (9.0, [16]), (1.13, [0, 1])]
+    ("value", "steps"), [(1.6, [1, 2, 3, 4]), (3.0, [5, 6, 7, 8, 9, 10, 11]), (0.4, [0, 1]), (9.0, [15, 16]), (1.13, [0, 1, 2])]
 )
 def test_an_estimate_is_right_near_the_value_or_at_the_nearest_step(value, steps):
     scale = tuple(1 + 0.25 * i for i in range(17))
@@ -59,9 +59,10 @@ def test_an_estimate_without_a_value_is_never_right():
 
 
 def test_a_scale_that_became_shorter_keeps_the_estimate_at_its_end():
-    question = Estimate((1.0, 2.0), 2.0)
-    assert judge(question, Attempt(step=9))
-    assert fault(Estimate((1.0, 2.0), 1.0), Attempt(step=9)) == ("high", None)
+    assert judge(Estimate((1.0, 2.0, 3.0), 3.0), Attempt(step=9))
+    high = Estimate((1.0, 2.0, 3.0), 1.0)
+    assert not judge(high, Attempt(step=9))
+    assert fault(high, Attempt(step=9)) == ("high", None)
 
 
 def test_a_wrong_answer_hides_on_costs_nothing_and_can_be_tried_again():

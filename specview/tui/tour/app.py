@@ -7,36 +7,26 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
 
 from specview.tour import measure
 from specview.tour import progress as progress_file
 from specview.tour.catalogue import LANGUAGES, Catalogue, Language
-from specview.tour.costs import Figures, awaited, recorded
+from specview.tour.costs import awaited, recorded
 from specview.tour.measure import CostMeasurement, Search
 from specview.tour.questions import Attempt, Choice, Estimate
-from specview.tour.station import ORDER, Station
+from specview.tour.station import ORDER
 from specview.tour.stations import stations
 from specview.tour.survey import Place, Survey
-from specview.tour.words import Word, Words, number, plain
+from specview.tour.words import Word, plain
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.feed import Feed
-from specview.tui.model.playback import Pace
 from specview.tui.model.snapshot import Snapshot
-from specview.tui.model.view import View
 from specview.tui.screens.choose import ChooseScreen
-from specview.tui.showing import Showing
-from specview.tui.tour.bars import TourHeader, TourKeys
-from specview.tui.tour.exhibit import ExhibitPane
 from specview.tui.tour.guide import GuidePane
-from specview.tui.tour.layout import tour_layout
-from specview.tui.tour.panes import TourRound, TourTimeline
-from specview.tui.tour.veil import at_home, hidden, veiled, veiled_kv
+from specview.tui.tour.panes import TourRound
+from specview.tui.tour.stage import TourStage
 from specview.tui.widgets.canvas import Canvas
-from specview.tui.widgets.kv import KvPane
-from specview.tui.widgets.lines import HorizontalRule, TooSmall, VerticalRule
 from specview.tui.widgets.output import OutputPane
 
 POLL_SECONDS = 0.3
@@ -48,7 +38,7 @@ def _key(keys: str, action: str, text: str = "") -> Binding:
     return Binding(keys, action, text or action, show=False)
 
 
-class TourApp(Showing, inherit_bindings=False):
+class TourApp(TourStage, inherit_bindings=False):
     """The tour over one trace.
 
     Args:
@@ -58,7 +48,6 @@ class TourApp(Showing, inherit_bindings=False):
         engine: whether models may be run, to measure and to record what the trace lacks.
     """
 
-    CSS_PATH = "tour.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         _key("enter", "answer"),
         _key("space", "mark"),
@@ -79,54 +68,13 @@ class TourApp(Showing, inherit_bindings=False):
         _key("p", "picture"),
         _key("q,ctrl+c,ctrl+q", "quit"),
     ]
-    ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, found: Survey, language: Language, *, start: str | None = None, engine: bool = False) -> None:
-        super().__init__(found.path, follow=False, child=None, pace=Pace())
-        self._survey = found
+        super().__init__(found, language, measure.found_before())
         self._engine = engine
-        self._figures: Figures = recorded(found)
-        self._found: Survey | None = measure.found_before()
-        self.stations: tuple[Station, ...] = stations(found, self._figures, self._found)
-        self.attempts: dict[str, Attempt] = {}
-        self.progress = progress_file.Progress()
-        self.language: Language = language
-        self._catalogue = Catalogue(language)
         self._start = start
-        self.index = 0
         self._measurement: CostMeasurement | None = None
         self._search: Search | None = None
-
-    @property
-    def station(self) -> Station:
-        return self.stations[self.index]
-
-    @property
-    def attempt(self) -> Attempt:
-        return self.attempts.get(self.station.key, Attempt())
-
-    @property
-    def hidden(self) -> bool:
-        """The outcome of this station is still to be predicted."""
-        return hidden(self.station, self.attempt)
-
-    # The screen
-
-    def compose(self) -> ComposeResult:
-        yield TourHeader(id="header")
-        with Horizontal(id="body"):
-            yield GuidePane(id="guide")
-            yield VerticalRule(id="gap")
-            with Vertical(id="inspector"):
-                yield OutputPane(id="output")
-                yield HorizontalRule(id="thin")
-                yield ExhibitPane(id="exhibit")
-                yield TourRound(id="round")
-        yield HorizontalRule(id="rule")
-        yield KvPane(id="kv")
-        yield TourTimeline(id="timeline")
-        yield TourKeys(id="keys")
-        yield TooSmall(id="small")
 
     def on_mount(self) -> None:
         self.watch_signals()
@@ -150,73 +98,10 @@ class TourApp(Showing, inherit_bindings=False):
     def on_resize(self, event: events.Resize) -> None:
         self._arrange(event.size.width, event.size.height)
 
-    def _arrange(self, width: int | None = None, height: int | None = None) -> None:
-        """Give each pane the rows that the size and the station allow."""
-        if not self.query("#small"):
-            return
-        station = self.station
-        plan = tour_layout(
-            width or self.size.width,
-            height or self.size.height,
-            station.exhibit if not station.missing else None,
-            kv=station.kv,
-            timeline=station.timeline,
-        )
-        for name in ("#header", "#body", "#keys"):
-            self.query_one(name).display = not plan.too_small
-        self.query_one("#small").display = plan.too_small
-        self.query_one("#guide").styles.width = max(1, plan.guide)
-        for name, rows in (
-            ("#output", plan.output),
-            ("#exhibit", plan.exhibit),
-            ("#kv", plan.kv),
-            ("#timeline", plan.timeline),
-            ("#rule", 1 if plan.kv or plan.timeline else 0),
-        ):
-            widget = self.query_one(name)
-            widget.styles.height = max(1, rows)
-            widget.display = rows > 0
-        self.query_one("#round").display = plan.round
-
-    def watch_view(self, before: View, view: View) -> None:
-        self._draw(view)
-
-    def _draw(self, view: View | None = None) -> None:
-        """Show the station and the view to every pane; while the outcome is hidden, only what the veil lets through."""
-        if not self.query("#small"):
-            return
-        view = view if view is not None else self.view
-        station, attempt = self.station, self.attempt
-        home = at_home(view, station)
-        behind = self.hidden
-        with self.batch_update():
-            if home or not behind:
-                self.query_one(TourRound).hidden = behind
-                self.query_one(TourTimeline).hidden = behind or view.snapshot.round is None
-                self.query_one(OutputPane).show(veiled(view, station, attempt))
-                self.query_one(TourRound).show(veiled(view, station, attempt))
-                self.query_one(KvPane).show(veiled_kv(view, station, attempt))
-                self.query_one(TourTimeline).show(view)
-            snapshot = view.snapshot
-            place = None if behind or snapshot.round is None else (snapshot.cursor.round + 1, snapshot.round_count)
-            note = self._note()
-            self.query_one(GuidePane).show_station(
-                station, attempt, self._catalogue, note=note, summary=self._summary()
-            )
-            self.query_one(ExhibitPane).show_station(station, self._catalogue, hidden=behind)
-            self.query_one(TourHeader).show_station(station, self.progress, self._catalogue, place)
-            self.query_one(TourKeys).show_station(station, attempt, self._catalogue, view.notice)
-
     def _note(self) -> str:
         if self.station.key == "same" and self._search is not None:
             return "looking"
         return ""
-
-    def _summary(self) -> Words:
-        asked = sum(1 for s in self.stations if s.question is not None)
-        solved = self.progress.solved
-        values = {"right": number(len(solved)), "all": number(asked), "first": number(self.progress.first)}
-        return self._catalogue.say("tried", values)
 
     # Going through the stations
 
