@@ -25,7 +25,7 @@ from specview.export.levels import query
 from specview.trace.encode import POSITION_COLUMNS
 from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
-from tests import synthetic
+from tests import memory, synthetic
 
 ROOT = Path(__file__).parents[2]
 SMALL = 1000
@@ -137,10 +137,12 @@ def opening(large: Path, small: Path) -> list[Result]:
 
     ratio = first(large) / first(small)
     rng = random.Random(3)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     delays = []
     with TraceReader(large) as reader:
         count = reader.round_count(1)
+        reader.rounds(1, 0, 100)
+        memory.forget_peak()
+        before = memory.resident_megabytes()
         for _ in range(JUMPS):
             at = rng.randrange(count)
             started = time.perf_counter()
@@ -148,7 +150,7 @@ def opening(large: Path, small: Path) -> list[Result]:
             delays.append((time.perf_counter() - started) * 1e3)
         for start in range(0, min(10_000, count), 100):
             reader.rounds(1, start, start + 100)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024
+        grown = memory.peak_megabytes() - before
     delays.sort()
     return [
         Result("open to first rounds, large ÷ small", ratio, "×", 1.3),
@@ -181,14 +183,10 @@ def exporting(path: Path, folder: Path) -> list[Result]:
 
 
 def flat_memory(path: Path) -> list[Result]:
-    """Peak memory of stats and export in MB, as Linux keeps it for each process."""
-    if not Path("/proc/self/status").exists():
-        return []
-    # Not ru_maxrss, which a process takes over from the one that started it.
+    """Peak memory of stats and export in MB, as the processes see it themselves."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom specview.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
-        "    status = Path('/proc/self/status').read_text()\n"
-        "    print(status.split('VmHWM:')[1].split()[0], file=sys.stderr)"
+        "import sys\nfrom specview.cli import main\nfrom tests.memory import peak_megabytes\n"
+        "try:\n    main(sys.argv[1:])\nfinally:\n    print(peak_megabytes(), file=sys.stderr)"
     )
     results = []
     for words in (["stats", str(path)], ["export", str(path), "--level", "rounds"]):
@@ -200,7 +198,7 @@ def flat_memory(path: Path) -> list[Result]:
             text=True,
             check=True,
         )
-        results.append(Result(f"{words[0]}: peak memory", int(done.stderr.split()[-1]) / 1024, "MB", 100))
+        results.append(Result(f"{words[0]}: peak memory", float(done.stderr.split()[-1]), "MB", 100))
     return results
 
 

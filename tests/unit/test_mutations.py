@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import resource
 import sqlite3
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from specview.summary import document, summarize
 from specview.trace import schema
 from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
-from tests import synthetic
+from tests import memory, synthetic
 
 MUTANTS = 2000
 SECONDS_EACH = 5.0
@@ -171,7 +170,8 @@ def test_two_thousand_mutants(original: bytes, tmp_path: Path) -> None:
     rng = random.Random(20_260)
     path = tmp_path / "mutant.db"
     slowest, refused, damaged = 0.0, 0, 0
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory.forget_peak()
+    before = memory.resident_megabytes()
     for number in range(MUTANTS):
         data = bytearray(original)
         kind = rng.random()
@@ -191,7 +191,7 @@ def test_two_thousand_mutants(original: bytes, tmp_path: Path) -> None:
         except Exception as error:
             raise AssertionError(f"mutant {number} was neither read nor refused: {error!r}") from error
         slowest = max(slowest, time.monotonic() - started)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    grown = memory.peak_megabytes() - before
     print(f"{damaged} damaged, {refused} refused, slowest {slowest:.2f} s, {grown:.0f} MB more")
     assert damaged > 0.9 * MUTANTS
     assert 0 < refused < damaged
