@@ -11,7 +11,7 @@ from textual.app import App
 from textual.theme import Theme
 
 from specview.tui.hangup import watch_terminal
-from specview.tui.themes import ANSI_THEME, DEFAULT_THEME, THEMES, textual_theme
+from specview.tui.themes import ANSI_THEME, BY_NAME, DEFAULT_THEME, THEMES, textual_theme
 from specview.tui.widgets.canvas import Canvas
 from specview.tui.widgets.scroll import ScrollCanvas
 
@@ -32,6 +32,10 @@ class BaseApp(App[None]):
         self.ended_by_signal = False
         self.farewell: str | None = None
         """A sentence for stderr once the terminal is restored."""
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our variables in themes that are not ours, which the palette offers as well."""
+        return textual_theme(BY_NAME[DEFAULT_THEME]).variables
 
     def on_load(self) -> None:
         self.theme_changed_signal.subscribe(self, self.recolour)

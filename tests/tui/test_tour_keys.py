@@ -16,6 +16,7 @@ from specview.tui.tour.exhibit import ExhibitPane
 from specview.tui.tour.guide import GuidePane
 from specview.tui.tour.panes import TourRound
 from specview.tui.widgets.kv import KvPane
+from specview.tui.widgets.output import OutputPane
 from tests import tour_traces
 from tests.tui.touring import (
     keys_for,
@@ -24,6 +25,7 @@ from tests.tui.touring import (
     settled,
     text,
     touring,
+    until,
 )
 
 # What is hidden
@@ -116,6 +118,17 @@ async def test_stepping_waits_for_the_prediction_and_then_is_free(traces: dict[s
         assert app.cursor.round == home
         await press(app, pilot, "shift+left")
         assert app.cursor.phase == "accept"
+
+
+async def test_the_mouse_gives_nothing_away_either(traces: dict[str, Path]) -> None:
+    async with touring(traces["mixed"], start="kv_full", size=(120, 36)) as (app, pilot):
+        home = app.cursor.round
+        app.post_message(OutputPane.TokenPicked(len(tour_traces.PROMPT)))
+        await settled(app, pilot)
+        assert app.cursor.round == home
+        await press(app, pilot, "o")
+        app.post_message(OutputPane.TokenPicked(len(tour_traces.PROMPT)))
+        await until(lambda: app.cursor.round == 0 != home, pilot)
 
 
 async def test_a_wrong_answer_can_be_tried_again_and_a_right_one_too(traces: dict[str, Path]) -> None:
