@@ -6,6 +6,7 @@ import argparse
 import runpy
 import sys
 import warnings
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TextIO
 
@@ -51,12 +52,21 @@ def main(arguments: list[str]) -> int:
 
 def _run(program: str, arguments: list[str], *, as_module: bool) -> None:
     sys.argv = [program, *arguments]
+    folder = Path.cwd() if as_module else Path(program).resolve().parent
+    sys.path.insert(0, str(folder))
+    _make_way(folder)
     if as_module:
-        sys.path.insert(0, str(Path.cwd()))
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
-        sys.path.insert(0, str(Path(program).resolve().parent))
         runpy.run_path(program, run_name="__main__")
+
+
+def _make_way(folder: Path) -> None:
+    """A program whose own `engine` lies in its folder must import that one. What capture needs of ours is imported by
+    now, and stays with those who hold it."""
+    if PathFinder.find_spec("engine", [str(folder)]) is not None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "engine"]:
+            del sys.modules[name]
 
 
 def _failed(error: SpecviewError) -> int:

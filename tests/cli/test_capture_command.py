@@ -34,9 +34,10 @@ def capture(folder, *words, options=()):
 def test_a_script_runs_as_ever_and_its_exit_code_passes_through(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "beside.py").write_text("WHERE = 'beside the script'\n")
+    (tmp_path / "scripts" / "engine.py").write_text("WHOSE = 'of the script'\n")  # as many training scripts have
     script = tmp_path / "scripts" / "generate.py"
     script.write_text(
-        f"{GENERATE}\nimport beside\nprint(__name__, __file__, sys.argv, beside.WHERE)\n"
+        f"{GENERATE}\nimport beside, engine\nprint(__name__, __file__, sys.argv, beside.WHERE, engine.WHOSE)\n"
         "print(output[0].tolist())\nsys.exit(7)\n"
     )
     plain = subprocess.run(
@@ -46,7 +47,7 @@ def test_a_script_runs_as_ever_and_its_exit_code_passes_through(tmp_path):
     done = capture(tmp_path, sys.executable, "-u", "scripts/generate.py", "--x", "-o")
     assert done.returncode == 7, done.stderr
     facts, tokens = done.stdout.splitlines()
-    assert facts == "__main__ scripts/generate.py ['scripts/generate.py', '--x', '-o'] beside the script"
+    assert facts == "__main__ scripts/generate.py ['scripts/generate.py', '--x', '-o'] beside the script of the script"
     assert "recorded into t.db" in done.stderr
     with TraceReader(tmp_path / "t.db") as reader:
         (run,) = reader.runs()
