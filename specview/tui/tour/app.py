@@ -249,15 +249,19 @@ class TourApp(TourStage, inherit_bindings=False):
         """An estimate moves; otherwise the rounds do, as in the inspector, once nothing is given away by it."""
         if self.hidden and isinstance(self.station.question, Estimate):
             self._set(self.attempt.slide(self.station.question, by))
-        elif self._free():
+        else:
             self.action_step(by)
 
     def action_phase(self, by: int) -> None:
-        if self._free():
-            self.action_step_phase(by)
+        self.action_step_phase(by)
 
     def action_home(self) -> None:
         self._go_home()
+
+    def go(self, cursor: Cursor, *, keep_playing: bool = False) -> None:
+        """Look at another place, by key or by mouse, once the outcome is no secret any more."""
+        if self._free():
+            super().go(cursor, keep_playing=keep_playing)
 
     def _free(self) -> bool:
         if self.hidden:
