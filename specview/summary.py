@@ -10,12 +10,22 @@ from typing import Any
 from engine.round import FINAL_STATUSES
 from specview import metrics
 from specview.metrics import Totals
-from specview.trace.distribution import Spread
+from specview.trace.distribution import Percentiles
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
 
 ROUNDS_FOR_A_SECOND_READER = 100_000
 """SQLite scans without Python's lock, so two scans in two threads take the time of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean, median and 95th percentile of a clock over the rounds, in ns."""
+
+    mean: float
+    median: int
+    p95: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +120,26 @@ def summarize(reader: TraceReader, run: RunRecord) -> Summary:
         run=run,
         sequences=reader.sequence_count(run.id),
         totals=totals,
-        clocks={phase: clocks[f"{phase}_ns"] for phase in metrics.PHASES},
+        clocks={phase: _spread(getattr(totals, f"{phase}_ns"), clocks[f"{phase}_ns"]) for phase in metrics.PHASES},
         time_to_first_token_ms=_first_token(reader, run),
         cost_ratio=metrics.cost_ratio(reader.costs(run.id)),
         measured_speedup=metrics.measured_speedup(totals, run.baseline_ms_per_token),
     )
 
 
-def _scan(reader: TraceReader, run: RunRecord) -> tuple[Totals, dict[str, Spread | None]]:
+def _scan(reader: TraceReader, run: RunRecord) -> tuple[Totals, dict[str, Percentiles | None]]:
     """Rounds and positions; side by side where there are many and nobody adds to them."""
     columns = tuple(f"{phase}_ns" for phase in metrics.PHASES)
     if run.status not in FINAL_STATUSES or reader.run_round_count(run.id) < ROUNDS_FOR_A_SECOND_READER:
-        return reader.totals(run.id, overlap=True), reader.spreads(run.id, columns)
+        return reader.totals(run.id, overlap=True), reader.percentiles(run.id, columns)
     with TraceReader(reader.path) as second, ThreadPoolExecutor(1) as thread:
         totals = thread.submit(second.totals, run.id, overlap=True)
-        clocks = reader.spreads(run.id, columns)
+        clocks = reader.percentiles(run.id, columns)
         return totals.result(), clocks
+
+
+def _spread(total: int | None, found: Percentiles | None) -> Spread | None:
+    return None if total is None or found is None else Spread(total / found.count, found.median, found.p95, found.count)
 
 
 def _first_token(reader: TraceReader, run: RunRecord) -> tuple[float, float, float] | None:

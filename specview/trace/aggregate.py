@@ -22,15 +22,13 @@ def totals(
     """
     where, value = scope(connection, run_id, sequence_id)
     sums = connection.execute(
-        "SELECT count(*), sum(proposed), sum(judged), count(judged), sum(accepted),"
+        "SELECT max(max(proposed), max(accepted)), count(*), sum(proposed), sum(judged), count(judged), sum(accepted),"
         " sum(committed_after - committed_before), count(round_ns), sum(propose_ns), sum(score_ns), sum(accept_ns),"
         f" sum(rollback_ns), sum(record_ns), sum(round_ns), sum(target_calls), sum(draft_calls) FROM rounds {where}",
         value,
     ).fetchone()
-    rounds, proposed, judged, judged_known, accepted, output, timed, *rest = sums
-    # Counted here: SQLite would sort the rounds to group them, which takes longer than to read them.
-    groups = Counter(connection.execute(f"SELECT proposed, judged, accepted FROM rounds {where}", value))
-    proposed_at = _at_least(_counted(groups, 0))
+    widest, rounds, proposed, judged, judged_known, accepted, output, timed, *rest = sums
+    proposed_at, judged_at, accepted_at = _places(connection, where, value, widest)
     sums_at, counts_at = _overlap(connection, where, value, proposed_at) if overlap else ((), ())
     return Totals(
         rounds,
@@ -39,8 +37,8 @@ def totals(
         accepted or 0,
         output or 0,
         proposed_at,
-        _at_least(_counted(groups, 1)),
-        _at_least(_counted(groups, 2)),
+        judged_at,
+        accepted_at,
         sums_at,
         counts_at,
         timed,
@@ -55,6 +53,25 @@ def scope(connection: sqlite3.Connection, run_id: int, sequence_id: int | None =
     if connection.execute("SELECT count(*) FROM runs WHERE id != ?", (run_id,)).fetchone()[0] == 0:
         return "", ()  # the only run: a plain scan, without a look at the index for each round
     return "WHERE sequence_id IN (SELECT id FROM sequences WHERE run_id = ?)", (run_id,)
+
+
+def _places(
+    connection: sqlite3.Connection, where: str, value: tuple[int, ...], widest: object
+) -> tuple[tuple[int, ...], ...]:
+    """Rounds that proposed, judged and accepted a candidate at position 1, 2, …"""
+    names = ("proposed", "judged", "accepted")
+    if isinstance(widest, int) and widest <= COLUMNS_PER_SCAN:
+        # A sum a position: SQLite would sort the rounds to group them, which takes longer than to read them.
+        columns = ", ".join(f"sum({name} >= {i})" for name in names for i in range(1, widest + 1))
+        row = connection.execute(f"SELECT {columns or 0} FROM rounds {where}", value).fetchone()
+        counts = [tuple(n or 0 for n in row[at * widest : (at + 1) * widest]) for at in range(3)]
+        return tuple(_trimmed(of) for of in counts)
+    groups = Counter(connection.execute(f"SELECT {', '.join(names)} FROM rounds {where}", value))
+    return tuple(_at_least(_counted(groups, column)) for column in range(3))
+
+
+def _trimmed(counts: tuple[int, ...]) -> tuple[int, ...]:
+    return counts[: max((i for i, n in enumerate(counts, 1) if n), default=0)]
 
 
 def _counted(groups: Counter[tuple[object, ...]], column: int) -> Counter[int]:

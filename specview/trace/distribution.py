@@ -24,10 +24,9 @@ ROWS_PER_FETCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean, median and 95th percentile (nearest rank), in the unit of the column."""
+class Percentiles:
+    """Median and 95th percentile (nearest rank), in the unit of the column."""
 
-    mean: float
     median: int
     p95: int
     count: int
@@ -60,8 +59,8 @@ class _Column:
         return found
 
 
-def spreads(connection: sqlite3.Connection, run_id: int, columns: Sequence[str]) -> dict[str, Spread | None]:
-    """The spread of integer columns of `rounds` over one run; None for a column with no value in it.
+def percentiles(connection: sqlite3.Connection, run_id: int, columns: Sequence[str]) -> dict[str, Percentiles | None]:
+    """The percentiles of integer columns of `rounds` over one run; None for a column with no value in it.
 
     Raises:
         DamagedValueError: a column holds what is no whole number.
@@ -73,15 +72,14 @@ def spreads(connection: sqlite3.Connection, run_id: int, columns: Sequence[str])
             column.bins.update(keys)
     filled = [c for c in learned if set(c.bins) - {None}]
     exact = _values_in_bins(connection, where, value, filled)
-    means = _means(connection, where, value, [c.name for c in filled])
-    result: dict[str, Spread | None] = dict.fromkeys(columns)
+    result: dict[str, Percentiles | None] = dict.fromkeys(columns)
     for column in filled:
         total = sum(n for key, n in column.bins.items() if key is not None)
         values = [
             _at(column, exact[column.name, key], nearest_rank(total, share) - below, key)
             for share, (key, below) in zip(SHARES, column.places(), strict=True)
         ]
-        result[column.name] = Spread(means[column.name], values[0], values[1], total)
+        result[column.name] = Percentiles(values[0], values[1], total)
     return result
 
 
@@ -135,15 +133,6 @@ def _at(column: _Column, counts: Counter[int], rank: int, key: int) -> int:
         if rank < 0:
             return value
     raise DamagedValueError(f"rounds.{column.name} cannot be counted")
-
-
-def _means(connection: sqlite3.Connection, where: str, value: tuple[int, ...], names: list[str]) -> dict[str, float]:
-    if not names:
-        return {}
-    row = connection.execute(
-        f"SELECT {', '.join(f'avg({name})' for name in names)} FROM rounds {where}", value
-    ).fetchone()
-    return dict(zip(names, row, strict=True))
 
 
 def _batches(

@@ -16,7 +16,7 @@ from engine.round import FINAL_STATUSES, Cost, Position, Round, VocabEntry
 from specview.errors import TraceError
 from specview.metrics import Totals
 from specview.trace import aggregate, decode, encode, opening, process
-from specview.trace.distribution import Spread, spreads
+from specview.trace.distribution import Percentiles, percentiles
 from specview.trace.records import RunRecord, SequenceRecord, TokenRecord
 
 IDS_PER_QUERY = 500
@@ -153,10 +153,10 @@ class TraceReader:
         with self.reading():
             return aggregate.totals(self.connection, run_id, sequence_id, overlap=overlap)
 
-    def spreads(self, run_id: int, columns: Sequence[str]) -> dict[str, Spread | None]:
-        """Mean, median and 95th percentile of integer columns of the run's rounds; scans them."""
+    def percentiles(self, run_id: int, columns: Sequence[str]) -> dict[str, Percentiles | None]:
+        """Median and 95th percentile of integer columns of the run's rounds; scans them."""
         with self.reading():
-            return spreads(self.connection, run_id, columns)
+            return percentiles(self.connection, run_id, columns)
 
     def first_rounds(self, run_id: int) -> Iterator[tuple[int | None, int | None, int | None]]:
         """Per sequence: target prefill ns, draft prefill ns, ns of its first round."""

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from specview import metrics
-from specview.trace.distribution import Spread
+from specview.summary import Spread
 from specview.tui.charts import bar_row, columns, side_by_side
 from specview.tui.ink import Line, bar, spread, wrap
 from specview.tui.model.statistics import Bin, Statistics, best
