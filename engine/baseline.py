@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.model import Model
 from engine.round import Cost, Sampling
 from engine.rows import best
-from engine.sampling import Penalties, draw, has_penalties, scores
+from engine.sampling import Penalties, draw, has_penalties, scores, uniform_draws
 
 REPEATS = 5
 """Forwards a size; the median is taken."""
@@ -76,8 +76,7 @@ def plain_decode(
         if sampling.greedy:
             feed = best(row)
         else:
-            uniform = torch.rand(1, generator=generator, device=generator.device, dtype=torch.float64)
-            feed = draw(torch.softmax(row, dim=-1).to(generator.device), uniform)
+            feed = draw(torch.softmax(row, dim=-1).to(generator.device), uniform_draws(1, generator))
         token = int(feed)  # the step's only synchronisation, as in the speculative loop
         steps.append(time.perf_counter_ns() - begin)
         out.append(token)

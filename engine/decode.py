@@ -14,7 +14,7 @@ from engine.model import Model
 from engine.proposers import Committed, Proposal, Proposer
 from engine.round import CorrectionKind, Cut, Origin, Round, Sampling, StopReason
 from engine.rows import best as best_tokens
-from engine.sampling import Penalties, draw, has_penalties, scores
+from engine.sampling import Penalties, draw, has_penalties, scores, uniform_draws
 from engine.stopping import Stopping
 from engine.timing import PhaseClock
 from engine.verify import accept, accept_greedy, correction
@@ -187,7 +187,7 @@ class Decoder:
             return Uniforms(torch.empty(0), torch.empty(gamma + 1))
         return Uniforms(
             torch.rand(gamma, generator=self._generator, device=self._device),
-            torch.rand(gamma + 1, generator=self._generator, device=self._device, dtype=torch.float64),
+            uniform_draws(gamma + 1, self._generator),
         )
 
     def _propose(self, t: int, gamma: int, uniforms: Uniforms) -> Proposal:

@@ -152,7 +152,7 @@ def fuse(module: Any) -> FusedForward | None:
         and module.lm_head.bias is None
         and len({(p.device, p.dtype) for p in parameters}) == 1
         and all(type(p) is nn.Parameter for p in parameters)
-        and not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+        and not any(m._forward_hooks or m._forward_pre_hooks or hasattr(m, "_hf_hook") for m in module.modules())
         and all(type(m) is nn.Linear for m in _projections(module))
     )
     return FusedForward(module) if plain else None

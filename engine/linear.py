@@ -45,7 +45,7 @@ class Projection:
         if first.device.type == "cpu" and first.dtype in (torch.float32, torch.bfloat16) and _blocks_help(first.dtype):
             whole = first if len(self._weights) == 1 else torch.cat([weight.detach() for weight in self._weights])
             blocks: Tensor = torch.ops.mkldnn._reorder_linear_weight(whole, BLOCK_ROWS)
-            self._multiply = torch.ops.mkldnn._linear_pointwise
+            self._multiply = torch.ops.mkldnn._linear_pointwise.default
             return blocks
         return first if len(self._weights) == 1 else joined(self._weights)
 

@@ -105,6 +105,12 @@ def distribution(logits: Tensor, sampling: Sampling, penalties: Penalties | None
     return torch.softmax(scores(logits, sampling, penalties), dim=-1)
 
 
+def uniform_draws(count: int, generator: torch.Generator) -> Tensor:
+    """(count,) draws on [0, 1) for `draw`, float64 where the device has it (Apple's has not)."""
+    dtype = torch.float32 if generator.device.type == "mps" else torch.float64
+    return torch.rand(count, generator=generator, device=generator.device, dtype=dtype)
+
+
 def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """One token id a row, by inverting the cumulative sum; weights need not be normalised.
 

@@ -108,7 +108,7 @@ def assisted(session: Session, ids: tuple[int, ...], sampling: Sampling, tokens:
     draft.generation_config.num_assistant_tokens = GAMMA
     draft.generation_config.num_assistant_tokens_schedule = "constant"
     draft.generation_config.assistant_confidence_threshold = 0.0
-    prompt = torch.tensor([ids])
+    prompt = torch.tensor([ids], device=target.device)
     options = {"do_sample": False} if sampling.greedy else {"do_sample": True, "temperature": 1.0, "top_k": 0}
 
     def run() -> int:

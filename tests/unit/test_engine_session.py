@@ -250,6 +250,12 @@ def test_an_auto_gamma_starts_from_the_measured_costs(folders: dict[str, str]) -
     assert rounds[0].gamma == 2
 
 
+@pytest.mark.parametrize("options", [{"device_map": "auto"}, {"draft_device": "cpu"}, {"draft_min_prob": 0.5}])
+def test_other_ways_to_load(folders: dict[str, str], options: dict[str, Any]) -> None:
+    ids, rounds = decoded(session(folders, **options))
+    assert_contract(list(ids), rounds, greedy=False)
+
+
 def test_loading_says_what_it_does(folders: dict[str, str]) -> None:
     said: list[str] = []
     session(folders, progress=lambda sentence, _share: said.append(sentence))
