@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specview.tui.app import SpecviewApp
+from tests import tour_pictures
 from tests.tui.driving import until
 
 FOLDER = Path("screenshots")
@@ -75,6 +76,9 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = state
         for picture in PICTURES:
             print(asyncio.run(take(trace, picture)))
+        os.environ["SPECVIEW_STATE"] = state
+        for tour_picture in tour_pictures.TOUR_PICTURES:
+            print(asyncio.run(tour_pictures.take(tour_picture, FOLDER)))
 
 
 if __name__ == "__main__":

@@ -156,3 +156,18 @@ async def _break(app: SpecviewApp, sabotage: Callable[[], None]) -> None:
         sabotage()
         await pilot.press("left")
         await asyncio.sleep(1)
+
+
+async def test_a_file_that_is_put_in_place_of_another_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with TraceWriter(path) as writer:
+        writer.close("finished")
+    app = SpecviewApp(path, follow=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await asyncio.sleep(0.3)
+        synthetic.write(tmp_path / "new.db", 5)
+        (tmp_path / "new.db").replace(path)
+        await until(lambda: "round 5/5" in screen(app), pilot)
+        synthetic.write(tmp_path / "newer.db", 7)
+        (tmp_path / "newer.db").replace(path)
+        await until(lambda: "round 7/7" in screen(app), pilot)

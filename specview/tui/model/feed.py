@@ -44,6 +44,7 @@ class Feed(threading.Thread):
         self._reader: TraceReader | None = None
         self._lens: Lens | None = None
         self._last_data: float = 0.0
+        self._identity: tuple[int, int] | None = None
 
     def ask(self, cursor: Cursor) -> None:
         """Look at `cursor`; the answer comes through `deliver`."""
@@ -96,18 +97,35 @@ class Feed(threading.Thread):
 
     def _look_again(self) -> bool:
         """Open the file, or see whether it has grown. True when there is something new."""
+        waiting = self._lens is not None and not self._lens.runs
+        if self._follow and (waiting or self._replaced()):
+            # A file that holds no run yet is still being made, perhaps under another name: look at it anew.
+            self._drop()
         if self._lens is None or self._reader is None:
             if self._follow and not self._path.exists():
                 return False
             self._reader = TraceReader(self._path)
+            self._identity = self._file_identity()
             self._lens = Lens(self._reader)
             self._last_data = time.monotonic()
-            return True
+            return not waiting or bool(self._lens.runs)
         if not self._follow or not self._reader.changed():
             return False
         self._last_data = time.monotonic()
         self._lens.refresh()
         return True
+
+    def _replaced(self) -> bool:
+        """Whether another file stands at the path than the one that is open."""
+        identity = self._file_identity()
+        return self._lens is not None and identity is not None and identity != self._identity
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _answer(self, cursor: Cursor) -> None:
         if self._lens is not None:
