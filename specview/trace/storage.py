@@ -18,7 +18,8 @@ LOCK_SECONDS = 10.0
 """How long a locked database is waited for; the engine goes on meanwhile."""
 SWITCH_SECONDS = 2.0
 """How long a close waits for followers to let go before it leaves the file in WAL mode."""
-CHECKPOINT_PAGES = 4000
+CHECKPOINT_PAGES = 2000
+"""8 MB: a commit that folds the log into the file must not take long on a slow disk."""
 
 
 def refuse_existing(path: Path, *, force: bool, append: bool) -> None:

@@ -6,7 +6,6 @@ keeps what it had. On a clean close it goes back to a rollback journal and leave
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -181,7 +180,7 @@ class TraceWriter:
                     self._write_batch()
                 if last:
                     break
-        except (sqlite3.Error, OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the producer is told at its next call
             failure = self._file.explain(error)
             failure.__cause__ = error
             self._failure = failure

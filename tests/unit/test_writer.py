@@ -257,6 +257,16 @@ def test_a_broken_round_is_reported_at_the_next_call(tmp_path: Path) -> None:
         assert reader.runs() == [] or reader.runs()[0].status == "failed"
 
 
+def test_a_round_after_its_sequence_ended_is_reported(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace.db")
+    writer.begin_run(info())
+    sequence = writer.begin_sequence(synthetic.prompt())
+    writer.end_sequence(sequence, "length")
+    writer.add_round(sequence, full_round())
+    with pytest.raises(TraceError, match="could not be written"):
+        writer.close("finished")
+
+
 def test_an_exception_in_the_block_ends_the_run_as_what_it_was(tmp_path: Path) -> None:
     for error, status in ((KeyboardInterrupt(), "interrupted"), (RuntimeError("the GPU fell off"), "failed")):
         path = tmp_path / f"{status}.db"
