@@ -27,12 +27,14 @@ class PromptLookup:
         self.longest = longest
         self.calls = 0
         self._vocab_size = vocab_size
+        self._index = NgramIndex(longest)
 
     def begin(self, ids: Tensor, capacity: int) -> None:
-        """Nothing to prepare: the committed prefix comes with every call."""
+        self._index = NgramIndex(self.longest)
 
     def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
-        found = continuation(committed.host_ids, gamma, self.longest)
+        self._index.extend(committed.host_ids)
+        found = self._index.continuation(gamma)
         device = committed.ids.device
         tokens = torch.tensor(found, dtype=torch.int64, device=device)
         q = torch.zeros(len(found), self._vocab_size, device=device)
@@ -44,26 +46,37 @@ class PromptLookup:
         """Looks at tokens only."""
 
     def roll_back(self, length: int) -> None:
-        """There is no cache."""
+        """There is no cache; what is indexed was committed, and stays."""
 
     def length(self) -> int | None:
         return None
 
 
-def continuation(ids: list[int], gamma: int, longest: int) -> list[int]:
-    """Up to γ tokens that followed the most recent earlier occurrence of the last n tokens, n = longest … 1.
+class NgramIndex:
+    """Where each n-gram of a growing text ends, so that a round costs the new tokens and not the whole text."""
 
-    Among matches of one length the most recent one with γ tokens behind it wins, else the most recent.
-    """
-    for n in range(min(longest, len(ids) - 1), 0, -1):
-        ending = ids[-n:]
-        best: list[int] = []
-        for start in range(len(ids) - n - 1, -1, -1):
-            if ids[start : start + n] == ending:
-                follows = ids[start + n : start + n + gamma]
-                if len(follows) == gamma:
-                    return follows
-                best = best if len(best) >= len(follows) else follows
-        if best:
-            return best
-    return []
+    def __init__(self, longest: int) -> None:
+        self._ids: list[int] = []
+        self._ends: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(longest)]
+
+    def extend(self, ids: list[int]) -> None:
+        """Take in what `ids` has beyond the text known so far."""
+        for token in ids[len(self._ids) :]:
+            self._ids.append(token)
+            end = len(self._ids)
+            for n, ends in enumerate(self._ends[:end], start=1):
+                ends.setdefault(tuple(self._ids[end - n :]), []).append(end)
+
+    def continuation(self, gamma: int) -> list[int]:
+        """Up to γ tokens that followed an earlier occurrence of the last n tokens, n = longest … 1.
+
+        Among the occurrences of the longest n-gram that has one, the most recent with γ tokens behind it wins, else
+        the earliest, which has the most tokens behind it.
+        """
+        length = len(self._ids)
+        for n in range(min(len(self._ends), length - 1), 0, -1):
+            earlier = self._ends[n - 1][tuple(self._ids[length - n :])][:-1]
+            if earlier:
+                start = next((end for end in reversed(earlier) if end + gamma <= length), earlier[0])
+                return self._ids[start : start + gamma]
+        return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from engine.errors import PairError
 from engine.gamma import AutoGamma, FixedGamma
 from engine.layer_skip import parse_layers, without_middle
 from engine.pair import describe_layers, lookup_length
-from engine.proposers.prompt_lookup import continuation
+from engine.proposers.prompt_lookup import NgramIndex
 from engine.round import Cost, PhaseTimes, Position, Round, Sampling
 from engine.stopping import Stop, Stopping
 from engine.timing import PhaseClock
@@ -94,6 +95,35 @@ def test_prompt_lookup_prefers_the_longest_and_then_the_latest_match() -> None:
     assert continuation([1, 2, 3], 4, 3) == []
     assert continuation([1], 4, 3) == []
     assert continuation([4, 5, 4, 5], 3, 1) == [4, 5]
+
+
+def searched(ids: list[int], gamma: int, longest: int) -> list[int]:
+    """The same rule by looking through the whole text."""
+    for n in range(min(longest, len(ids) - 1), 0, -1):
+        starts = [s for s in range(len(ids) - n) if ids[s : s + n] == ids[-n:]]
+        full = [s for s in starts if s + n + gamma <= len(ids)]
+        if starts:
+            start = full[-1] if full else starts[0]
+            return ids[start + n : start + n + gamma]
+    return []
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_the_index_finds_what_a_search_finds(longest: int) -> None:
+    rng = random.Random(longest)
+    for _ in range(60):
+        text = [rng.randrange(4) for _ in range(rng.randrange(1, 40))]
+        index = NgramIndex(longest)
+        for end in sorted(rng.sample(range(1, len(text) + 1), rng.randrange(1, len(text) + 1))):
+            index.extend(text[:end])
+            for gamma in (1, 3, 6):
+                assert index.continuation(gamma) == searched(text[:end], gamma, longest)
+
+
+def continuation(ids: list[int], gamma: int, longest: int) -> list[int]:
+    index = NgramIndex(longest)
+    index.extend(ids)
+    return index.continuation(gamma)
 
 
 def test_lists_of_layers() -> None:
