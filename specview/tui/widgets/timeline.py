@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from rich.style import Style
 from textual import events
 from textual.message import Message
 
 from specview.tui.ink import LEVELS, Line, merged, over
-from specview.tui.model.snapshot import Mark, Snapshot
+from specview.tui.model.snapshot import Snapshot
 from specview.tui.model.view import View
 from specview.tui.numbers import count
 from specview.tui.widgets.canvas import Hit
@@ -35,8 +36,8 @@ class TimelinePane(Pane):
         self._follow(snapshot, width)
         bars = max(1, height - 1)
         fullest = self._fullest(view)
-        marks = [snapshot.mark_at(self._start + x) for x in range(min(width, snapshot.round_count - self._start))]
-        lines = [self._bars(view, marks, row, bars, fullest) for row in range(bars)]
+        columns = self._columns(view, min(width, snapshot.round_count - self._start), bars * 8 / fullest)
+        lines = [_row(columns, (bars - 1 - row) * 8) for row in range(bars)]
         if height > 1:
             lines.append(self._ruler(view, width))
         return lines
@@ -56,24 +57,22 @@ class TimelinePane(Pane):
         marks = [m.accepted for page in view.snapshot.marks.values() for m in page]
         return max([gamma or 1, *marks, 1])
 
-    def _bars(self, view: View, marks: list[Mark | None], row: int, bars: int, fullest: int) -> Line:
-        """One row of all columns; row 0 is the top."""
+    def _columns(self, view: View, count: int, scale: float) -> list[tuple[int, Style]]:
+        """Height in eighths of a cell, and style, of each round in the window."""
         ink = self.ink
         styles = {name: ink.origin(name) for name in ("correction", "bonus", "target")} | {"cut": ink.muted}
         cursor = view.snapshot.cursor.round - self._start
-        below = (bars - 1 - row) * 8
-        scale = bars * 8 / fullest
-        line: Line = []
-        for x, mark in enumerate(marks):
+        columns: list[tuple[int, Style]] = []
+        for x in range(count):
+            mark = view.snapshot.mark_at(self._start + x)
             if mark is None:
-                line.append((" ", ink.faint))
+                columns.append((0, ink.faint))
                 continue
             style = ink.refused if mark.accepted == 0 and mark.outcome == "correction" else styles[mark.outcome]
-            level = max(1, round(mark.accepted * scale)) - below
             if x == cursor:
                 style = over(style, ink.raised)
-            line.append((LEVELS[max(0, min(8, level))], style))
-        return merged(line)
+            columns.append((max(1, round(mark.accepted * scale)), style))
+        return columns
 
     def _ruler(self, view: View, width: int) -> Line:
         """The outcome under the cursor, and the window's place in the whole sequence."""
@@ -146,3 +145,8 @@ class TimelinePane(Pane):
     def _by(self, rounds: int) -> None:
         if self.view is not None:
             self.post_message(self.Scrubbed(self.view.snapshot.cursor.round + rounds))
+
+
+def _row(columns: list[tuple[int, Style]], below: int) -> Line:
+    """One row of all columns, `below` eighths of a cell above the bottom."""
+    return merged((LEVELS[max(0, min(8, level - below))], style) for level, style in columns)
