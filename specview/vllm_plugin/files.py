@@ -29,8 +29,9 @@ class Claim:
 
 
 def rank_of(config: Any) -> int:
-    """The data-parallel rank: each has an engine core, and requests, of its own."""
-    return int(config.parallel_config.data_parallel_rank)
+    """The data-parallel rank: each has an engine core, and requests, of its own. (vLLM renumbers the ranks of models
+    that are no mixture of experts to 0, and keeps the index.)"""
+    return int(config.parallel_config.data_parallel_index)
 
 
 def ranked(path: Path, rank: int) -> Path:

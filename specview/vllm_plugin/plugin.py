@@ -33,6 +33,7 @@ def register() -> None:
         signatures.RUNNER: lambda module: worker.wrap_runner(module, switch, settings),
         signatures.PROPOSER: lambda module: worker.wrap_proposer(module, switch),
         signatures.SCHEDULER: lambda module: scheduling.wrap_scheduler(module, switch, settings),
+        signatures.CORE: lambda module: scheduling.wrap_core(module, switch),
     }
     for name, wrap in wraps.items():
         importing.when_imported(name, _checked(wrap, switch))

@@ -107,6 +107,20 @@ def wrap_scheduler(module: ModuleType, switch: Switch, settings: Settings) -> No
         setattr(scheduler_class, name, functools.wraps(original)(make(original)))
 
 
+def wrap_core(module: ModuleType, switch: Switch) -> None:
+    """Close the trace before the workers are waited for: a server that is slow to go down is killed after 5 s."""
+    original = module.EngineCore.shutdown
+
+    def shutdown(self: Any) -> None:
+        recorder = getattr(getattr(self, "scheduler", None), ATTRIBUTE, None)
+        if recorder is not None:
+            with switch.guard("closing the trace"):
+                recorder.close()
+        original(self)
+
+    module.EngineCore.shutdown = functools.wraps(original)(shutdown)
+
+
 def _open(config: Any, switch: Switch, settings: Settings) -> Recorder | None:
     if config.speculative_config is None:
         logger.info("specview: this engine does not decode speculatively; there is nothing to record.")
@@ -124,7 +138,8 @@ def _snapshot(scheduler: Any, scheduler_output: Any, output: Any, settings: Sett
     sampled, row = output.sampled_token_ids, output.req_id_to_index
     for name in scheduler_output.num_scheduled_tokens:
         request = scheduler.requests.get(name)
-        if request is None or request.sampling_params is None or not settings.chosen(name):
+        # A request that ended while this step was under way gets nothing of it.
+        if request is None or request.is_finished() or request.sampling_params is None or not settings.chosen(name):
             continue
         found[name] = _Before(
             request,

@@ -11,6 +11,7 @@ REJECTION = "vllm.v1.sample.rejection_sampler"
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 SCHEDULER = "vllm.v1.core.sched.scheduler"
+CORE = "vllm.v1.engine.core"
 
 KNOWN: dict[str, dict[str, tuple[str, ...]]] = {
     SAMPLER: {
@@ -58,6 +59,9 @@ KNOWN: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Scheduler.finish_requests": ("self", "request_ids", "finished_status"),
         "Scheduler.shutdown": ("self",),
+    },
+    CORE: {
+        "EngineCore.shutdown": ("self",),
     },
 }  # fmt: skip
 """Module → qualified name → parameters, as in vLLM 0.32."""

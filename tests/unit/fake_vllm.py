@@ -66,6 +66,7 @@ def modules(garbage: bool = False) -> dict[str, types.ModuleType]:
     _proposer(made[signatures.PROPOSER])
     _runner(made[signatures.RUNNER], made)
     _scheduler(made[signatures.SCHEDULER])
+    made[signatures.CORE].EngineCore = type("EngineCore", (), {"shutdown": lambda self: self.scheduler.shutdown()})
     return made
 
 

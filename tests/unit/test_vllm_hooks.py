@@ -30,6 +30,7 @@ def wrapped(monkeypatch, path, *, share=1.0, garbage=False):
     worker.wrap_runner(made[signatures.RUNNER], switch, settings)
     worker.wrap_proposer(made[signatures.PROPOSER], switch)
     scheduling.wrap_scheduler(made[signatures.SCHEDULER], switch, settings)
+    scheduling.wrap_core(made[signatures.CORE], switch)
 
     def of_engine(config, switch, settings):
         return Recorder(INFO, Words(), files.claim(settings.path, 0), switch)
@@ -131,6 +132,25 @@ def test_a_share_of_the_requests(monkeypatch, tmp_path):
     assert recorded == {name for name in names if Settings(path, 0.5).chosen(name)}
     assert switch.on
     assert not violated(path)
+
+
+def test_the_trace_is_closed_before_the_engine_waits_for_anything(monkeypatch, tmp_path):
+    path = tmp_path / "run.db"
+    made, _ = wrapped(monkeypatch, path)
+    engine = fake_vllm.Engine(made)
+    engine.add("random", [1])
+    engine.step()
+    core = made[signatures.CORE].EngineCore()
+    core.scheduler = engine.scheduler
+
+    def killed(self):
+        raise SystemExit
+
+    monkeypatch.setattr(type(engine.scheduler), "shutdown", killed)
+    with pytest.raises(SystemExit):
+        core.shutdown()
+    with TraceReader(path) as reader:
+        assert [run.status for run in reader.runs()] == ["interrupted"]
 
 
 def test_what_vllm_samples_outside_of_a_step_is_not_recorded(monkeypatch, tmp_path):

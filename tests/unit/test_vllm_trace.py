@@ -58,7 +58,8 @@ def test_a_mixed_batch_holds_every_clause_it_can_show(mixed):
     assert len(runs) == 3
     for clauses in runs:
         assert not [name for name, clause in clauses.items() if clause.violations]
-        assert all(clauses[name].checked for name in ("C1", "C2", "C3", "C4", "C7", "C8", "C9", "C11", "C13"))
+    for name in ("C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C11", "C13"):
+        assert sum(clauses[name].checked for clauses in runs), name
 
 
 def test_requests_end_as_they_ended(mixed):
