@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from engine.cache import BufferLayer, RollbackCache
 from engine.linear import Projection, project
+from engine.memory import room_for
 
 SHAPES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 STATIC_ROPES = frozenset({"default", "linear", "llama3", "yarn"})
@@ -48,7 +49,9 @@ class FusedForward:
         attention = body.layers[0].self_attn
         self._embedding: Tensor = body.embed_tokens.weight
         self._norm: Tensor = body.norm.weight
-        self._head = project([module.lm_head.weight])
+        size = sum(p.numel() * p.element_size() for p in module.parameters())
+        rearrange = room_for(size)
+        self._head = project([module.lm_head.weight], None, rearrange)
         self._rotary = body.rotary_emb
         self._eps = float(config.rms_norm_eps)
         self._width = int(config.hidden_size)
@@ -58,7 +61,7 @@ class FusedForward:
         self._kv_heads = int(config.num_key_value_heads)
         self._groups = self._heads // self._kv_heads
         self._scale = float(attention.scaling)
-        self._layers = [_read_layer(layer, self._heads, self._kv_heads) for layer in body.layers]
+        self._layers = [_read_layer(layer, self._heads, self._kv_heads, rearrange) for layer in body.layers]
         self._cos = self._sin = torch.empty(0)
 
     def forward(self, ids: Tensor, cache: RollbackCache, keep: int, all_hidden: bool) -> tuple[Tensor, Tensor]:
@@ -167,7 +170,7 @@ def _projections(module: Any) -> list[Any]:
     return found
 
 
-def _read_layer(layer: Any, heads: int, kv_heads: int) -> _Layer:
+def _read_layer(layer: Any, heads: int, kv_heads: int, rearrange: bool) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
     head_norm = None
     if getattr(attention, "q_norm", None) is not None:
@@ -175,15 +178,15 @@ def _read_layer(layer: Any, heads: int, kv_heads: int) -> _Layer:
         head_norm = torch.cat(weights).detach()
     return _Layer(
         norm=layer.input_layernorm.weight,
-        qkv=_projection(attention.q_proj, attention.k_proj, attention.v_proj),
+        qkv=_projection(rearrange, attention.q_proj, attention.k_proj, attention.v_proj),
         head_norm=head_norm,
-        out=_projection(attention.o_proj),
+        out=_projection(rearrange, attention.o_proj),
         mlp_norm=layer.post_attention_layernorm.weight,
-        gate_up=_projection(mlp.gate_proj, mlp.up_proj),
-        down=_projection(mlp.down_proj),
+        gate_up=_projection(rearrange, mlp.gate_proj, mlp.up_proj),
+        down=_projection(rearrange, mlp.down_proj),
     )
 
 
-def _projection(*linears: Any) -> Projection:
+def _projection(rearrange: bool, *linears: Any) -> Projection:
     biases = None if linears[0].bias is None else [linear.bias for linear in linears]
-    return project([linear.weight for linear in linears], biases)
+    return project([linear.weight for linear in linears], biases, rearrange)

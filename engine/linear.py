@@ -20,6 +20,9 @@ BLOCK_ROWS = 5
 """The number of positions that oneDNN arranges the blocks for: γ + 1 of the default γ. Others lose little."""
 
 
+_BLOCK_TYPES = (torch.float32, torch.bfloat16)
+
+
 class Projection:
     """x ↦ x·Wᵀ + b for the stacked weights and biases of several linear layers.
 
@@ -27,12 +30,12 @@ class Projection:
     rearranged copies too; see `project`.
     """
 
-    def __init__(self, weights: list[Tensor], biases: list[Tensor] | None) -> None:
+    def __init__(self, weights: list[Tensor], biases: list[Tensor] | None, rearrange: bool = True) -> None:
         # Kept so that the memory, by whose address projections are shared, cannot be handed to other weights.
         self._weights = weights
         self._bias = None if biases is None else torch.cat([bias.detach() for bias in biases])
         self._multiply: Callable[..., Tensor] | None = None
-        self._matrix = self._arranged()
+        self._matrix = self._arranged(rearrange)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, in) → (n, out)."""
@@ -40,9 +43,9 @@ class Projection:
             return functional.linear(x, self._matrix, self._bias)
         return self._multiply(x, self._matrix, self._bias, "none", [], "")
 
-    def _arranged(self) -> Tensor:
+    def _arranged(self, rearrange: bool) -> Tensor:
         first = self._weights[0].detach()
-        if first.device.type == "cpu" and first.dtype in (torch.float32, torch.bfloat16) and _blocks_help(first.dtype):
+        if rearrange and first.device.type == "cpu" and first.dtype in _BLOCK_TYPES and _blocks_help(first.dtype):
             whole = first if len(self._weights) == 1 else torch.cat([weight.detach() for weight in self._weights])
             blocks: Tensor = torch.ops.mkldnn._reorder_linear_weight(whole, BLOCK_ROWS)
             self._multiply = torch.ops.mkldnn._linear_pointwise.default
@@ -53,11 +56,15 @@ class Projection:
 _projections: WeakValueDictionary[tuple[Any, ...], Projection] = WeakValueDictionary()
 
 
-def project(weights: list[Tensor], biases: list[Tensor] | None = None) -> Projection:
-    """The projection of these weights, made once as long as somebody holds it."""
+def project(weights: list[Tensor], biases: list[Tensor] | None = None, rearrange: bool = True) -> Projection:
+    """The projection of these weights, made once as long as somebody holds it.
+
+    Args:
+        rearrange: whether there is memory for a second copy of the weights.
+    """
     found = _projections.get(_key(weights, biases))
     if found is None:
-        found = Projection(weights, biases)
+        found = Projection(weights, biases, rearrange)
         _projections[_key(weights, biases)] = found  # only now: joining moves the weights
     return found
 

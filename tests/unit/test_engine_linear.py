@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine import linear
+from engine import linear, memory
 from engine.linear import Projection, joined, project
 
 
@@ -39,6 +39,19 @@ def test_it_is_the_stacked_layers(
         before = expected(parts, x)
         torch.testing.assert_close(made(parts)(x), before, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(expected(parts, x), before)
+
+
+def test_without_room_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    assert not memory.room_for(600)
+    assert memory.room_for(400)
+    parts = layers(1)
+    plain = Projection([parts[0].weight], None, rearrange=memory.room_for(600))
+    assert plain._matrix.data_ptr() == parts[0].weight.data_ptr()
+
+
+def test_available_memory_is_a_number_of_bytes() -> None:
+    assert memory.available() > 1 << 20
 
 
 def test_half_precision() -> None:
