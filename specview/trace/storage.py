@@ -266,4 +266,6 @@ def _switch_to_rollback_journal(connection: sqlite3.Connection) -> bool:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return "a part of the path is a file, not a folder"
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

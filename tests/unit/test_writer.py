@@ -158,6 +158,13 @@ def test_an_existing_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
         TraceWriter(tmp_path, force=True)
 
 
+def test_a_path_that_leads_nowhere_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TraceError, match="a part of the path is a file"):
+        TraceWriter(tmp_path / "file" / "trace.db")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 def test_force_replaces_and_discard_brings_back(tmp_path: Path) -> None:
     path = tmp_path / "trace.db"
     synthetic.write(path, 3)
