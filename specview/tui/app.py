@@ -32,6 +32,8 @@ from specview.tui.widgets.timeline import TimelinePane
 from specview.tui.widgets.waiting import WaitingPane
 
 CHILD_POLL_SECONDS = 0.2
+WATCHER_NICENESS = 5
+"""In live mode the engine goes first: watching must not slow what is watched."""
 MAIN_ACTIONS = {b.action.partition("(")[0] for b in BINDINGS if isinstance(b, Binding)}
 
 
@@ -92,6 +94,8 @@ class SpecviewApp(Showing):
         self.feed.ask(self.cursor)
         if self.child is not None:
             self.set_interval(CHILD_POLL_SECONDS, self._look_at_child)
+            if not self.is_headless:
+                os.nice(WATCHER_NICENESS)
 
     def on_unmount(self) -> None:
         self.feed.close()

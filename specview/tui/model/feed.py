@@ -17,7 +17,8 @@ from specview.tui.model.cursor import Cursor
 from specview.tui.model.lens import Lens
 from specview.tui.model.snapshot import Snapshot
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.1
+"""The writer commits no more often; each look costs the engine a little of its processor."""
 IDLE_POLL_SECONDS = 0.5
 
 
