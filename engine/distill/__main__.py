@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="optimizer steps")
     parser.add_argument("--layers", type=int, help="decoder layers of the draft")
     parser.add_argument("--scored-tokens", type=int, help="size of the trimmed vocabulary")
+    parser.add_argument("--start", type=Path, help="train on from the head in this folder")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     from engine.distill.pipeline import run  # torch and transformers: not needed for --help

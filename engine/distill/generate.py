@@ -1,7 +1,8 @@
 """Step one: prompts, and the target's own answers to them with its hidden states.
 
-A third of the prompts are user turns that the target invents (it continues an open user turn of its chat template),
-the rest come from `prompts`. Most answers are sampled at temperature 1, some greedily, as the program is used.
+Up to two fifths of the prompts are user turns that the target invents (it continues an open user turn of its chat
+template), the rest come from `prompts`. Most answers are sampled at temperature 1, some greedily, as the program is
+used.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ Pause = Callable[[], None]
 class GenerateSettings:
     """How much to sample, and how."""
 
-    tokens: int = 1_000_000
+    tokens: int = 240_000
     """Stop after the batch that reaches this many answer tokens."""
-    prompts: int = 6000
-    invented_share: float = 0.35
+    prompts: int = 9000
+    invented_share: float = 0.4
     greedy_share: float = 0.2
     max_new_tokens: int = 192
-    batch: int = 160
+    batch: int = 112
     seed: int = 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn.functional import rms_norm
 
 from engine.distill.head import DraftHead
 from engine.distill.head_cache import HeadConfig
+from engine.distill.sampler import Sampled
 
 HEAD_FILE = "head.json"
 
@@ -48,6 +51,46 @@ def start_from_target(head: DraftHead, target: Any) -> None:
             layer.input_norm.copy_(source.input_layernorm.weight)
             layer.mlp_norm.copy_(source.post_attention_layernorm.weight)
         head.norm.copy_(target.model.norm.weight)
+
+
+@torch.inference_mode()
+def fit_fusion(head: DraftHead, target: Any, sequences: Sequence[Sampled], tokens: int = 12288) -> None:
+    """Set the fusion to the least-squares map from (state after xᵢ₋₁, embedding of xᵢ) to the copied layers' own input.
+
+    The target's last layers then start from nearly what they are used to, and the head predicts before it has trained:
+    a start from an identity spends its first hundreds of steps on getting there.
+    """
+    caught: list[Tensor] = []
+    handle = target.model.layers[-len(head.stack)].register_forward_pre_hook(
+        lambda _module, args, kwargs: caught.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+    )
+    width, eps = head.config.hidden_size, head.config.norm_eps
+    covariance = torch.zeros(2 * width, 2 * width)
+    product = torch.zeros(2 * width, width)
+    seen = 0
+    try:
+        for sequence in sequences:
+            ids = sequence.ids[None, :-1]
+            caught.clear()
+            target.model(ids, use_cache=False)
+            before = sequence.states[:-1].float()
+            embedded = target.get_input_embeddings()(ids)[0, 1:].float()
+            inputs = torch.cat(
+                [
+                    rms_norm(before, (width,), head.feature_norm.float(), eps),
+                    rms_norm(embedded, (width,), head.token_norm.float(), eps),
+                ],
+                dim=-1,
+            )
+            covariance += inputs.T @ inputs
+            product += inputs.T @ caught[0][0, 1:].float()
+            seen += len(inputs)
+            if seen >= tokens:
+                break
+    finally:
+        handle.remove()
+    ridge = 1e-3 * covariance.diagonal().mean() * torch.eye(2 * width)
+    head.fuse.copy_(torch.linalg.solve(covariance + ridge, product).T)
 
 
 def save_head(folder: Path, head: DraftHead, scored: Tensor, notes: dict[str, Any]) -> None:

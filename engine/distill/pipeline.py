@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from engine import default_pair
 from engine.distill.data import frequent_tokens
 from engine.distill.evaluate import Agreement, agreement
 from engine.distill.generate import GenerateSettings, generate
 from engine.distill.head import DraftHead
-from engine.distill.head_folder import config_for, save_head, start_from_target
+from engine.distill.head_folder import config_for, fit_fusion, load_head, save_head, start_from_target
 from engine.distill.plain import PlainDraft, plain_from_target, save_plain
+from engine.distill.sampler import Sampled
 from engine.distill.store import load_all
 from engine.distill.target import load_target
 from engine.distill.train import TrainSettings, new_head, train
@@ -38,6 +40,8 @@ class DistillSettings:
     train: TrainSettings = field(default_factory=TrainSettings)
     depth: int = 5
     """Draft positions that the evaluation looks at."""
+    start: Path | None = None
+    """Train on from the head in this folder, with its vocabulary, rather than from the target's layers."""
 
 
 def distill(
@@ -65,7 +69,7 @@ def distill(
         raise PairError(f"{target_name} ends every answer at once, so there is nothing to learn from.")
     scored, share = frequent_tokens(target, sequences, settings.scored_tokens)
     report(f"vocabulary: {len(scored):,} tokens hold {share:.1%} of the target's probability")
-    draft, train_settings = _new_draft(target, len(scored), settings)
+    draft, scored, train_settings = _new_draft(target, scored, sequences, settings)
     checkpoint = work / f"{settings.kind}-{settings.layers}-{len(scored)}.pt"
     train(draft, target, scored, sequences, train_settings, checkpoint, report, pause)
     draft.to(target.dtype)
@@ -100,6 +104,7 @@ def run(
     layers: int | None,
     scored_tokens: int | None,
     seed: int,
+    start: Path | None,
     report: Callable[[str], None],
 ) -> Agreement:
     """The recipe for a target by name; None keeps a setting's default.
@@ -112,6 +117,7 @@ def run(
     settings = replace(
         defaults,
         kind=kind,
+        start=start,
         layers=layers or (2 if kind == "plain" else defaults.layers),
         scored_tokens=scored_tokens or defaults.scored_tokens,
         generate=replace(defaults.generate, tokens=tokens or defaults.generate.tokens, seed=seed),
@@ -123,9 +129,16 @@ def run(
     )
 
 
-def _new_draft(target: Any, scored: int, settings: DistillSettings) -> tuple[DraftHead | PlainDraft, TrainSettings]:
+def _new_draft(
+    target: Any, scored: Tensor, sequences: Sequence[Sampled], settings: DistillSettings
+) -> tuple[DraftHead | PlainDraft, Tensor, TrainSettings]:
     if settings.kind == "plain":
-        return plain_from_target(target, settings.layers), replace(settings.train, unroll=1)
-    head = new_head(config_for(target, scored, settings.layers), settings.train.seed)
+        return plain_from_target(target, settings.layers), scored, replace(settings.train, unroll=1)
+    if settings.start is not None:
+        head, scored = load_head(settings.start, torch.float32)
+        return head.train().requires_grad_(True), scored, settings.train
+    head = new_head(config_for(target, len(scored), settings.layers), settings.train.seed)
     start_from_target(head, target)
-    return head, settings.train
+    # An even sample of the sequences: shards hold prompts of similar length.
+    fit_fusion(head, target, sequences[:: max(1, len(sequences) // 64)])
+    return head, scored, settings.train

@@ -24,7 +24,7 @@ from engine.distill.sampler import Sampled
 class TrainSettings:
     """How to train."""
 
-    steps: int = 2500
+    steps: int = 330
     """Optimizer steps."""
     batch_tokens: int = 2048
     unroll: int = 3
@@ -35,9 +35,9 @@ class TrainSettings:
     learning_rate: float = 2e-3
     optimizer: str = "muon"
     """muon (matrices; AdamW for the norms) or adamw."""
-    warmup: int = 50
+    warmup: int = 20
     seed: int = 1
-    checkpoint_every: int = 100
+    checkpoint_every: int = 10
 
 
 def train(

@@ -22,12 +22,17 @@ POSITIVE = click.IntRange(min=1)
     show_default=True,
     help="head: reads the target's hidden states. plain: a model folder of its own, which other programs take too.",
 )
-@click.option("--tokens", type=POSITIVE, help="Answer tokens to sample from the target.  [default: 1000000]")
-@click.option("--steps", type=POSITIVE, help="Training steps.")
+@click.option("--tokens", type=POSITIVE, help="Answer tokens to sample from the target.  [default: 240000]")
+@click.option("--steps", type=POSITIVE, help="Training steps.  [default: 330]")
 @click.option("--layers", type=click.IntRange(1, 8), help="Layers of the draft.  [default: 1, plain: 2]")
 @click.option("--scored-tokens", type=POSITIVE, help="Size of the trimmed vocabulary.  [default: 8192]")
 @click.option(
     "--work", type=click.Path(file_okay=False, path_type=Path), help="Folder for samples.  [default: DIR.work]"
+)
+@click.option(
+    "--start",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Train on from the head in this folder.",
 )
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--force", is_flag=True, help="Replace a draft that is in the folder.")

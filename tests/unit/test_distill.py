@@ -203,7 +203,7 @@ def test_a_head_learns_its_target_and_a_rerun_adds_nothing(tmp_path: Path) -> No
     before = distill(target, tokenizer, "tiny", tmp_path / "none", tmp_path / "work", untrained, said.append)
     after = distill(target, tokenizer, "tiny", tmp_path / "head", tmp_path / "work", SMALL, said.append)
     assert after.positions == before.positions > 100
-    assert after.alpha[0] > before.alpha[0] + 0.05
+    assert after.alpha[0] > before.alpha[0] + 0.02
     assert after.expected_length(after.alpha, 3) > before.expected_length(before.alpha, 3)
     head, scored = load_head(tmp_path / "head")
     assert len(scored) == 200
@@ -286,3 +286,12 @@ def test_samples_are_kept_across_reruns(tmp_path: Path) -> None:
     distill(target, tokenizer, "tiny", tmp_path / "out", tmp_path / "work", no_training, lambda _: None)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == times
     assert sum(len(s.ids) - s.prompt_length for s in load_all(folder)) >= SMALL.generate.tokens
+
+
+def test_training_goes_on_from_a_head(tmp_path: Path) -> None:
+    target, tokenizer = tiny_target(), tiny_tokenizer()
+    first = distill(target, tokenizer, "tiny", tmp_path / "head", tmp_path / "work", SMALL, lambda _: None)
+    unchanged = replace(SMALL, start=tmp_path / "head", train=replace(SMALL.train, steps=0))
+    again = distill(target, tokenizer, "tiny", tmp_path / "same", tmp_path / "work2", unchanged, lambda _: None)
+    assert again.alpha == pytest.approx(first.alpha, abs=0.02)  # through bfloat16 and back
+    assert load_head(tmp_path / "same")[1].tolist() == load_head(tmp_path / "head")[1].tolist()
