@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -207,7 +208,9 @@ class SpecviewApp(Showing):
             if code:
                 log = self.query_one(LogPane).lines
                 last = showable(log[-1]) if log else f"the recording process ended with code {code}."
-                self.say(last.removeprefix("specview: "), seconds=1e9)
+                sentence = last.removeprefix("specview: ")
+                self.query_one(WaitingPane).failed(sentence)
+                self.say(sentence, seconds=1e9)
 
     def action_toggle_log(self) -> None:
         self._log_shown = not self._log_shown

@@ -16,13 +16,19 @@ class WaitingPane(Pane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.log_lines: list[str] = []
+        self._failure: str | None = None
+
+    def failed(self, sentence: str) -> None:
+        """The recording process ended without a round; this is its last sentence."""
+        self._failure = sentence
+        self.redraw()
 
     def draw_view(self, view: View, width: int, height: int) -> list[Line]:
         ink = self.ink
         run = view.snapshot.run
         margin: Line = [("   ", ink.text)]
         inner = max(1, width - 6)
-        failed = run is not None and run.status in ("failed", "interrupted")
+        failed = self._failure is not None or (run is not None and run.status in ("failed", "interrupted"))
         out: list[Line] = [[] for _ in range(max(1, height // 3 - 2))]
         out.append([*margin, (self._heading(view), ink.warning if failed or view.snapshot.trouble else ink.strong)])
         out.append([])
@@ -32,13 +38,15 @@ class WaitingPane(Pane):
         if share is not None:
             out += [[], [*margin, (bar(share, min(40, inner)), ink.accepted)]]
         room = max(0, min(8, height - len(out) - 2))
-        if self.log_lines and room:
+        if self.log_lines and room and self._failure is None:
             out.append([])
             out += [[*margin, (showable(text, limit=inner), ink.faint)] for text in self.log_lines[-room:]]
         return out
 
     def _heading(self, view: View) -> str:
         snapshot = view.snapshot
+        if self._failure is not None:
+            return "The run failed"
         if snapshot.trouble:
             return "This trace cannot be read"
         if snapshot.run is None:
@@ -53,6 +61,8 @@ class WaitingPane(Pane):
 
     def _detail(self, view: View) -> str:
         snapshot = view.snapshot
+        if self._failure is not None:
+            return self._failure
         if snapshot.trouble:
             return snapshot.trouble
         if snapshot.run is None:
