@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rich.cells import cell_len
 
 from engine.round import Position, Round
+from specview import metrics
 from specview.story import probability
 from specview.tour import cases
 from specview.tour.costs import milliseconds
@@ -52,16 +53,22 @@ def propose(survey: Survey, case: Case) -> Station:
     calls = round_.draft_calls
     if calls is None:
         return Station("propose", None)
+    share = metrics.cost_ratio(survey.costs)
     return Station(
         "propose",
         case.place,
         _counted({1: "one", round_.proposed: "each"}, calls),
         veil=Veil("propose"),
         after="propose",
-        values={**_named(survey, round_), "calls": number(calls)},
+        values={
+            **_named(survey, round_),
+            "calls": number(calls),
+            "share": number("–" if share is None else f"{share:.2f}"),
+        },
         variants=(
             *(("lookup",) if survey.run.info.proposer == "prompt-lookup" else ()),
             *(("other",) if calls != round_.proposed else ()),
+            *(("uncosted",) if share is None else ()),
             *(("greedy",) if survey.greedy else ()),
         ),
         selected=1,

@@ -62,7 +62,8 @@ def _start(survey: Survey, case: Case | None) -> Case:
 def _chain(survey: Survey, case: Case | None) -> Station:
     """Serial target calls of the run against its tokens (C13)."""
     t, calls = survey.totals, _calls(survey)
-    amounts = {"candidate": t.num_draft_tokens, "token": t.num_output_tokens, "round": calls}
+    kind = "round" if calls == t.num_rounds else "counted"
+    amounts = {"candidate": t.num_draft_tokens, "token": t.num_output_tokens, kind: calls}
     options, right = _numbered(amounts, calls)
     values = {"tokens": number(f"{t.num_output_tokens:,}"), "calls": number(f"{calls:,}")}
     bars = (

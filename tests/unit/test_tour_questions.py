@@ -44,7 +44,8 @@ def test_exactly_one_prefix_and_one_choice_is_right():
 
 
 @pytest.mark.parametrize(
-    ("value", "steps"), [(1.6, [1, 2, 3, 4]), (3.0, [5, 6, 7, 8, 9, 10, 11]), (0.4, [0, 1]), (9.0, [15, 16]), (1.13, [0, 1, 2])]
+    ("value", "steps"),
+    [(1.6, [1, 2, 3, 4]), (3.0, [5, 6, 7, 8, 9, 10, 11]), (0.4, [0, 1]), (9.0, [15, 16]), (1.13, [0, 1, 2])],
 )
 def test_an_estimate_is_right_near_the_value_or_at_the_nearest_step(value, steps):
     scale = tuple(1 + 0.25 * i for i in range(17))

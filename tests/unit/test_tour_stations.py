@@ -277,6 +277,7 @@ def test_calls_that_nobody_expects_are_told_as_counted(tmp_path):
     tour = built(tour_traces.write(tmp_path / "odd.db", changes=changes))
     assert chosen(tour["propose"]).startswith("0:")
     assert chosen(tour["score"]).startswith("2:")
+    assert chosen(tour["chain"]) == f"{2 * len(MIXED)}: as the trace counts"
 
 
 def test_what_proposed_is_told_as_it_was(tmp_path, traces):
@@ -286,6 +287,14 @@ def test_what_proposed_is_told_as_it_was(tmp_path, traces):
     assert "copied" in plain(Catalogue("en").of(copied, "yes"))
     assert "first choice" in plain(Catalogue("en").of(built(traces["greedy"])["propose"], "lead"))
     assert "drawn" in plain(Catalogue("en").of(built(traces["mixed"])["propose"], "lead"))
+
+
+def test_a_draft_step_is_called_as_dear_as_it_was(tmp_path, traces):
+    assert "takes 0.10 of" in plain(Catalogue("en").of(built(traces["mixed"])["propose"], "yes"))
+    dear = built(tour_traces.write(tmp_path / "dear.db", costs=[Cost(1, 10_000_000, 20_000_000)]))["propose"]
+    assert "takes 2.00 of" in plain(Catalogue("en").of(dear, "yes"))
+    unknown = built(tour_traces.write(tmp_path / "unknown.db", costs=()))["propose"]
+    assert "of a target step" not in plain(Catalogue("en").of(unknown, "yes"))
 
 
 def test_without_probabilities_the_rest_of_the_tour_stays(tmp_path):

@@ -34,25 +34,25 @@ TEXTS = {
     # 1
     "chain.title": "A serial chain",
     "chain.lead": "A language model writes token by token, and each needs all before it. So plain decoding calls the "
-    "target, a large model, once a token, one call after the other. Here a cheap draft guesses ahead.",
+    "target, a large model, once a token, one call after the other. Here a draft guesses ahead.",
     "chain.ask": "This run wrote {tokens} tokens. How many serial target calls did it take?",
     "chain.opt.token": "{n}: one a token",
     "chain.opt.round": "{n}: one a round",
     "chain.opt.candidate": "{n}: one a guess of the draft",
-    "chain.yes": "{calls} calls for {tokens} tokens: one call a round, and a round can bring several tokens.",
+    "chain.opt.counted": "{n}: as the trace counts",
+    "chain.yes": "{calls} calls for {tokens} tokens: one call can confirm several tokens at once.",
     "chain.yes.long": "{calls} calls for {tokens} tokens: this pair did not shorten the chain.",
     "chain.no.token": "That is the bar of plain decoding; here one call may confirm several tokens.",
     "chain.no.token.long": "That is the bar of plain decoding; this run differs from it.",
     "chain.no.candidate": "The guesses of a round are not scored one by one: one call takes them all.",
-    "chain.no.round": "The bar of plain decoding is as long as {tokens}; compare.",
     "chain.exhibit": "Serial target calls",
     "chain.bar.plain": "plain decoding",
     "chain.bar.here": "this run",
     # 2
     "propose.title": "Propose",
-    "propose.lead": "A round starts from the text above. The draft, cheaper than the target, proposes {n} candidates. "
-    "Each is drawn from its own distribution q, given all before it: see column draft.",
-    "propose.lead.greedy": "A round starts from the text above. The draft, cheaper than the target, proposes {n} "
+    "propose.lead": "A round starts from the text above. The draft, usually a far smaller model, proposes {n} "
+    "candidates. Each is drawn from its own distribution q, given all before it: see column draft.",
+    "propose.lead.greedy": "A round starts from the text above. The draft, usually a far smaller model, proposes {n} "
     "candidates. Each is its first choice, given all before it; column draft is its probability q.",
     "propose.lead.lookup": "A round starts from the text above. Prompt lookup proposes {n} candidates: they are copied "
     "from where the text said the same before. Column draft is their probability q.",
@@ -60,7 +60,9 @@ TEXTS = {
     "propose.opt.one": "{n}: all at once",
     "propose.opt.each": "{n}: one a candidate",
     "propose.opt.other": "{n}: as the trace counts",
-    "propose.yes": "{calls}: “{y2}” was drawn given “{y1}”. The draft walks a chain too, but its steps are cheap.",
+    "propose.yes": "{calls}: “{y2}” was drawn given “{y1}”. The draft walks a chain too; a step of it takes "
+    "{share} of a target step.",
+    "propose.yes.uncosted": "{calls}: “{y2}” was drawn given “{y1}”. The draft walks a chain of its own.",
     "propose.yes.lookup": "{calls}: the candidates were copied, no model was asked for them.",
     "propose.yes.other": "{calls}: so the trace counts the draft's forwards of this round.",
     "propose.no.one": "“{y2}” was drawn from q given “{y1}”, so “{y1}” had to be there first.",
@@ -215,9 +217,7 @@ TEXTS = {
     "flops.yes.less": "{positions} positions for {tokens} tokens, as the trace counts.",
     "flops.no.less": "A round scores one position more than it has candidates, the rejected ones among them.",
     "flops.no.same": "The slots that were rolled back had been computed as well.",
-    "flops.no.same.same": "Compare the bars.",
     "flops.no.same.less": "The trace counts fewer positions than tokens.",
-    "flops.no.less.less": "Compare the bars.",
     "flops.no.more": "In this run no scored position was given up.",
     "flops.exhibit": "Scored positions, and serial calls",
     "flops.bar.plain_positions": "positions, plain",

@@ -34,25 +34,25 @@ TEXTS = {
     # 1
     "chain.title": "串行的链",
     "chain.lead": "语言模型一次写一个 token，每个都依赖它前面的全部内容。因此普通解码每个 token "
-    "都要调用一次 target（大模型），一次接一次。这里由便宜的 draft 先往前猜。",
+    "都要调用一次 target（大模型），一次接一次。这里由 draft 先往前猜。",
     "chain.ask": "这次运行写出 {tokens} 个 token。target 串行调用了多少次？",
     "chain.opt.token": "{n}：每个 token 一次",
     "chain.opt.round": "{n}：每轮一次",
     "chain.opt.candidate": "{n}：draft 每猜一个一次",
-    "chain.yes": "{calls} 次调用换来 {tokens} 个 token：每轮只调用一次，而一轮可以产出几个 token。",
+    "chain.opt.counted": "{n}：trace 如此记录",
+    "chain.yes": "{calls} 次调用换来 {tokens} 个 token：一次调用可以一起确认几个 token。",
     "chain.yes.long": "{calls} 次调用换来 {tokens} 个 token：这对模型没有缩短这条链。",
     "chain.no.token": "那是普通解码的那一条；这里一次调用可以确认几个 token。",
     "chain.no.token.long": "那是普通解码的那一条；这次运行与它不同。",
     "chain.no.candidate": "一轮里的猜测不是逐个打分的：一次调用全部算完。",
-    "chain.no.round": "普通解码的那一条长 {tokens}，比比看。",
     "chain.exhibit": "target 的串行调用次数",
     "chain.bar.plain": "普通解码",
     "chain.bar.here": "这次运行",
     # 2
     "propose.title": "提议 Propose",
-    "propose.lead": "一轮从上方的文本开始。比 target 便宜的 draft 提出 {n} 个候选，每个都从自己的分布 q 中采样，"
+    "propose.lead": "一轮从上方的文本开始。draft（通常小得多的模型）提出 {n} 个候选，每个都从自己的分布 q 中采样，"
     "以它前面的全部内容为条件；draft 一列就是候选的 q。",
-    "propose.lead.greedy": "一轮从上方的文本开始。比 target 便宜的 draft 提出 {n} 个候选，每个都是它在前文之后的首选；"
+    "propose.lead.greedy": "一轮从上方的文本开始。draft（通常小得多的模型）提出 {n} 个候选，每个都是前文之后的首选；"
     "draft 一列是首选的概率 q。",
     "propose.lead.lookup": "一轮从上方的文本开始。prompt lookup 提出 {n} 个候选，抄自前文中相同内容之后；"
     "draft 一列是它们的概率 q。",
@@ -60,7 +60,8 @@ TEXTS = {
     "propose.opt.one": "{n} 次：一次全出",
     "propose.opt.each": "{n} 次：每个候选一次",
     "propose.opt.other": "{n} 次：trace 如此记录",
-    "propose.yes": "{calls} 次：“{y2}”是在“{y1}”之后才采样的。draft 也走一条链，只是每步便宜。",
+    "propose.yes": "{calls} 次：“{y2}”是在“{y1}”之后才采样的。draft 也走一条链，每步是 target 一步的 {share}。",
+    "propose.yes.uncosted": "{calls} 次：“{y2}”是在“{y1}”之后才采样的。draft 也走一条自己的链。",
     "propose.yes.lookup": "{calls} 次：候选是抄来的，没有动用模型。",
     "propose.yes.other": "{calls} 次：trace 记录的这一轮 draft 前向次数。",
     "propose.no.one": "“{y2}”的 q 以“{y1}”为条件，所以“{y1}”必须先有。",
@@ -211,9 +212,7 @@ TEXTS = {
     "flops.yes.less": "{tokens} 个 token 算了 {positions} 个位置，trace 如此记录。",
     "flops.no.less": "一轮算的位置比候选多一个，被拒绝的也在其中。",
     "flops.no.same": "回滚掉的槽位也是算过的。",
-    "flops.no.same.same": "比比这几条。",
     "flops.no.same.less": "trace 记录的位置数少于 token 数。",
-    "flops.no.less.less": "比比这几条。",
     "flops.no.more": "这次运行里，没有白算的位置。",
     "flops.exhibit": "算过的位置与串行调用",
     "flops.bar.plain_positions": "位置，普通",
