@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -112,7 +112,7 @@ def crop(line: Iterable[Ink], width: int) -> Line:
 
 
 def wrap(line: Iterable[Ink], width: int) -> list[Line]:
-    """Break a sentence of inked pieces at spaces into lines of at most `width` cells."""
+    """Break a sentence of inked pieces at spaces, and words that are too long anywhere, into lines of `width` cells."""
     lines: list[Line] = [[]]
     used = 0
     for text, style in line:
@@ -122,14 +122,16 @@ def wrap(line: Iterable[Ink], width: int) -> list[Line]:
             if used + gap + size > width and used:
                 lines.append([])
                 used, gap = 0, 0
-            if size > width:
-                word = fit(word, width)
-                size = width
             if gap:
                 lines[-1].append((" ", style))
+            *full, word = chop_cells(word, max(2, width)) if size > width else [word]
+            for part in full:
+                lines[-1].append((part, style))
+                lines.append([])
+                used, gap = 0, 0
             if word:
                 lines[-1].append((word, style))
-            used += gap + size
+            used += gap + cell_len(word)
     return lines
 
 

@@ -144,7 +144,11 @@ def test_strips_and_cells_are_as_wide_as_asked(text: str, width: int) -> None:
     assert cell_len(strip([(shown, NO)], width, NO).text) == width
     assert sum(cell_len(t) for t, _ in crop([(shown, NO)], width)) <= width
     if width:
-        assert all(sum(cell_len(t) for t, _ in line) <= width for line in wrap([(shown, NO)], width))
+        lines = wrap([(shown, NO)], width)
+        assert all(sum(cell_len(t) for t, _ in line) <= max(2, width) for line in lines)
+        assert "".join(t for line in lines for t, _ in line).replace(" ", "") == shown.replace(" ", ""), (
+            "no word is lost"
+        )
     assert len(bar(0.5, width)) == width
 
 

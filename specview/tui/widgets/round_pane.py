@@ -36,6 +36,7 @@ _TIPS = {
 
 
 _BLANK = Style.null()
+_NAME_IN_STORY = 30
 
 
 class RoundPane(Pane):
@@ -113,7 +114,12 @@ class RoundPane(Pane):
     def _story(self, view: View) -> str:
         snapshot = view.snapshot
         assert snapshot.round is not None
-        return explain(snapshot.round, snapshot.names, view.info, following=snapshot.following, phase=view.phase)
+
+        def name(token: int) -> str:
+            text = snapshot.names(token)
+            return text if cell_len(text) <= _NAME_IN_STORY else fit(text, _NAME_IN_STORY)
+
+        return explain(snapshot.round, name, view.info, following=snapshot.following, phase=view.phase)
 
     def _heading(self, view: View, round_: Round) -> str:
         text = f"Round {count(round_.index + 1)} · {round_.proposed} proposed"
