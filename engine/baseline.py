@@ -16,7 +16,7 @@ from engine.round import Cost, Sampling
 from engine.rows import best
 from engine.sampling import Penalties, draw, has_penalties, scores, uniform_draws
 
-REPEATS = 5
+REPEATS = 3
 """Forwards a size; the median is taken."""
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 BLOCK = 64
+NARROW = 2048
+"""Up to this width a plain scan is as fast."""
 
 
 def _blocks(scores: Tensor) -> Tensor:
@@ -24,6 +26,8 @@ def _blocks(scores: Tensor) -> Tensor:
 
 def best(scores: Tensor) -> Tensor:
     """(rows,) int64: the argmax of each row, the lowest id among equals; (rows, vocab) float32 in."""
+    if scores.shape[-1] <= NARROW:
+        return scores.argmax(dim=-1)
     blocks = _blocks(scores)
     block = blocks.amax(dim=-1).argmax(dim=-1)
     inside = blocks[torch.arange(scores.shape[0], device=scores.device), block].argmax(dim=-1)
@@ -35,10 +39,10 @@ def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     A row's best `count` tokens lie in at most `count` blocks, and those are the blocks with the highest maxima.
     """
-    blocks = _blocks(scores)
-    if blocks.shape[1] <= count:
+    if scores.shape[-1] <= max(NARROW, BLOCK * count):
         values, ids = scores.topk(count, dim=-1)
         return values, ids
+    blocks = _blocks(scores)
     chosen = blocks.amax(dim=-1).topk(count, dim=-1).indices
     inside = blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
     values, places = inside.topk(count, dim=-1)
