@@ -20,7 +20,7 @@ from engine.errors import PairError
 from engine.model import Model
 from engine.proposers import Committed, Proposal
 from engine.round import Sampling
-from engine.sampling import draw, scores
+from engine.sampling import REMOVED, draw, scores
 from engine.vocab_map import VocabMap
 
 
@@ -74,7 +74,8 @@ class FeatureHead:
         self._head = head.to(device)
         self._embedding: Tensor = target.module.get_input_embeddings().weight
         self._rows: Tensor = target.module.get_output_embeddings().weight[scored.to(device)]
-        self._map = VocabMap(target.vocab_size, 0, scored.to(device))
+        self._scored = scored.to(device)
+        self._map = VocabMap(target.vocab_size, 0, self._scored)
         self._sampling = sampling
         self._min_prob = min_prob
         self._caches = [HeadCache(head.config, self._rows.dtype, device) for _ in head.stack]
@@ -107,6 +108,7 @@ class FeatureHead:
         t = committed.ids.shape[0]
         state = self._read(committed.ids[self._firm :], t)
         penalties = committed.penalties
+        trimmed = penalties is None and not self._sampling.logit_bias
         tokens: list[Tensor] = []
         score_rows: list[Tensor] = []
         q_rows: list[Tensor] = []
@@ -116,16 +118,27 @@ class FeatureHead:
                 if penalties is not None:
                     penalties = penalties.along(tokens[-1]).last()
                 state = self._step(state, tokens[-1], t + i - 1)
-            row = scores(self._map.to_target(linear(state, self._rows)), self._sampling, penalties)
+            logits = linear(state, self._rows)
+            row = scores(logits if trimmed else self._map.to_target(logits), self._sampling, penalties)
             q = torch.softmax(row, dim=-1)
-            token = row.argmax(dim=-1) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
-            tokens.append(token)
+            place = row.argmax(dim=-1) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
+            tokens.append(self._scored[place] if trimmed else place)
             score_rows.append(row)
             q_rows.append(q)
-            if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, token]) < self._min_prob:
+            if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, place]) < self._min_prob:
                 stop = "min-prob"
                 break
-        return Proposal(torch.cat(tokens), torch.cat(q_rows), torch.cat(score_rows), stop)
+        q_all, scores_all = torch.cat(q_rows), torch.cat(score_rows)
+        if trimmed:
+            q_all, scores_all = self._laid_out(q_all, 0.0), self._laid_out(scores_all, REMOVED)
+        return Proposal(torch.cat(tokens), q_all, scores_all, stop)
+
+    def _laid_out(self, rows: Tensor, elsewhere: float) -> Tensor:
+        """(k, trimmed vocab) over the target's vocabulary. Settings that look at no other token may work on the
+        trimmed rows, a sixth of the width, and are laid out once a round."""
+        out = rows.new_full((rows.shape[0], self.vocab_size), elsewhere)
+        out[:, self._scored] = rows
+        return out
 
     def roll_back(self, length: int) -> None:
         for cache in self._caches:
