@@ -16,6 +16,8 @@ PHASES = ("propose", "score", "accept", "rollback", "record", "round")
 """The clocks of a round; `round` is its wall time."""
 
 NS_PER_MS = 1e6
+WIDEST = 4096
+"""Positions that per-position sums go to; a damaged file may claim billions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,9 @@ def _one(r: Round) -> Totals:
         num_judged_draft_tokens=r.judged,
         num_accepted_draft_tokens=r.accepted,
         num_output_tokens=r.committed_after - r.committed_before,
-        proposed_at=(1,) * r.proposed,
-        judged_at=(1,) * (r.judged or 0),
-        accepted_at=(1,) * r.accepted,
+        proposed_at=(1,) * min(WIDEST, r.proposed),
+        judged_at=(1,) * min(WIDEST, r.judged or 0),
+        accepted_at=(1,) * min(WIDEST, r.accepted),
         # NaN alone differs from itself, and is not summed
         overlap_sums=tuple(b if b is not None and b == b else 0.0 for b in overlaps),
         overlap_counts=tuple(int(b is not None and b == b) for b in overlaps),
