@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from specview.tui.model.lens import EXACT_TOKENS, TOKENS_A_BLOCK, Lens, window_s
 from specview.tui.model.playback import FASTEST_SECONDS, Pace, step
 from specview.tui.numbers import milliseconds, plain, prob, ratio, short
 from tests.synthetic import write
+from tests.tui.driving import press, running, screen, until
 
 NO = Style.null()
 
@@ -264,6 +266,24 @@ def test_the_lens_clamps_and_counts(trace: Path) -> None:
         assert [middle.mark_at(i).accepted for i in (0, 200, 399)] == [  # type: ignore[union-attr]
             reader.rounds(1, i, i + 1)[0].accepted for i in (0, 200, 399)
         ]
+
+
+async def test_a_missing_round_is_said_and_the_others_stay_reachable(tmp_path: Path) -> None:
+    path = tmp_path / "gap.db"
+    write(path, 30)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM rounds WHERE round_index = 5")
+        connection.execute("UPDATE rounds SET proposed = 2000000000, accepted = 2000000000 WHERE round_index = 2")
+        connection.execute("UPDATE rounds SET target_kv_before = 2000000000 WHERE round_index = 3")
+    connection.close()
+    async with running(path, (100, 30)) as (app, pilot):
+        for place in range(1, 5):
+            await press(pilot, "right")
+            assert app.cursor.round == place
+        await pilot.press("right")
+        await until(lambda: "Round 6 is missing" in screen(app), pilot)
+        await press(pilot, "right")
+        await until(lambda: "Round 7 ·" in screen(app), pilot)
 
 
 def test_statistics_agree_with_the_rounds(trace: Path) -> None:

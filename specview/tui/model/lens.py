@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from engine.round import Round
-from specview.errors import TraceError
 from specview.metrics import totals
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord, SequenceRecord, TokenRecord
@@ -133,7 +132,20 @@ class Lens:
         index = round_count - 1 if cursor.at_end else max(0, min(cursor.round, round_count - 1))
         cursor = Cursor(run_index, sequence_index, index, cursor.phase, cursor.at_end)
         round_ = self.round(sequence.id, index, round_count)
-        recent = [self.round(sequence.id, i, round_count) for i in range(max(0, index - RECENT + 1), index + 1)]
+        if round_ is None:
+            trouble = f"Round {index + 1} is missing from the trace; the others can be looked at."
+            return Snapshot(
+                cursor,
+                self._runs,
+                run,
+                sequence,
+                sequence_count,
+                round_count,
+                token_count,
+                names=names,
+                trouble=trouble,
+            )
+        recent = (self.round(sequence.id, i, round_count) for i in range(max(0, index - RECENT + 1), index + 1))
         end = round_.committed_after
         window = self._window(sequence.id, end, token_count)
         following = self._token(sequence.id, end, token_count)
@@ -153,24 +165,22 @@ class Lens:
             window=window,
             names=names,
             marks=self._mark_pages(sequence.id, index, round_count),
-            recent=totals(recent),
+            recent=totals(r for r in recent if r is not None),
         )
 
-    def round(self, sequence_id: int, index: int, round_count: int) -> Round:
+    def round(self, sequence_id: int, index: int, round_count: int) -> Round | None:
+        """One round; None where a damaged file lacks it."""
         page, offset = divmod(index, ROUNDS_A_PAGE)
         start = page * ROUNDS_A_PAGE
 
         def load() -> tuple[tuple[Round, ...], bool]:
             rounds = tuple(self._reader.rounds(sequence_id, start, min(start + ROUNDS_A_PAGE, round_count)))
-            return rounds, len(rounds) == ROUNDS_A_PAGE
+            return rounds, start + ROUNDS_A_PAGE <= round_count
 
         rounds = self._rounds.get((sequence_id, page), load)
         if offset < len(rounds) and rounds[offset].index == index:
             return rounds[offset]
-        found = next((r for r in rounds if r.index == index), None)
-        if found is None:
-            raise TraceError(f"Round {index + 1} is missing from the trace; look at another one.")
-        return found
+        return next((r for r in rounds if r.index == index), None)
 
     def _mark_pages(self, sequence_id: int, index: int, round_count: int) -> dict[int, tuple[Mark, ...]]:
         here = index // PAGE

@@ -48,7 +48,7 @@ class WaitingPane(Pane):
         if self._failure is not None:
             return "The run failed"
         if snapshot.trouble:
-            return "This trace cannot be read"
+            return "Nothing to show here" if snapshot.round_count else "This trace cannot be read"
         if snapshot.run is None:
             return "Starting"
         if snapshot.sequence is None:
