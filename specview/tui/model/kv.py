@@ -65,11 +65,6 @@ class Lane:
     def pending(self) -> int:
         return sum(s.length for s in self.result if s.state == "pending")
 
-    @property
-    def end(self) -> int:
-        """One past the last slot that anything shows in."""
-        return max((s.start + s.length for s in (*self.spans, *self.result)), default=0)
-
 
 def lanes(round_: Round, phase: Phase = "correct") -> tuple[Lane, Lane]:
     """The target's and the draft's lane of a round, as known after `phase`."""

@@ -38,7 +38,8 @@ class KvPane(Pane):
         numbers = [self._numbers(lane, double, width < 96) for lane in pair]
         beside = max((width_of(line) for number in numbers for line in number), default=0)
         slots = max(8, width - _LABEL - beside - 2)
-        end = max(lane.end for lane in pair)
+        shown = [(*lane.spans, *lane.result) if double else _both(lane) for lane in pair]
+        end = max((s.start + s.length for spans in shown for s in spans), default=0)
         start = max(0, end + 1 - slots)
         out: list[Line] = []
         for index, (lane, number) in enumerate(zip(pair, numbers, strict=True)):
