@@ -155,9 +155,8 @@ def _rank(scores: Tensor, candidate: Tensor, work: Tensor, scratch: Scratch) -> 
     if _readable(scores):
         above = torch.gt(scores, own, out=work).sum(-1)
         tied = (torch.eq(scores, own, out=work).sum(-1) > 1).nonzero()[:, 0]
-        for row, token in zip(tied.tolist(), candidate[tied, 0].tolist(), strict=True):
-            above[row] += torch.eq(scores[row, :token], own[row]).count_nonzero()
-        return 1 + above
+        ties = [work[row, :token].sum() for row, token in zip(tied.tolist(), candidate[tied, 0].tolist(), strict=True)]
+        return 1 + (above.index_add_(0, tied, torch.stack(ties)) if ties else above)
     # A lower id precedes with an equal score: it needs to exceed only the next smaller number.
     just_below = torch.nextafter(own, torch.full_like(own, -torch.inf))
     ids = torch.arange(scores.shape[1], device=scores.device, dtype=torch.float32)
@@ -206,13 +205,16 @@ def _readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def scale(raw: Tensor, temperature: Tensor | None, scratch: Scratch) -> Tensor:
-    """(n, vocab) float32 logits under each row's own temperature, as vLLM divides them; lives in `scratch`."""
-    scaled = scratch.get("scaled", raw)
+def scale(raw: Tensor, temperature: Tensor | None, scratch: Scratch, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(n, vocab) logits under each row's own temperature; lives in `scratch`. vLLM divides the target's logits in
+    float32 and the draft's in their own type, where rounding shows."""
+    scaled = scratch.get("scaled", raw, dtype).copy_(raw)
     if temperature is None:
-        return scaled.copy_(raw)
+        return scaled
     own = torch.where(temperature < GREEDY_BELOW, 1.0, temperature).to(torch.float32)
-    return torch.div(raw, own[:, None], out=scaled)
+    if _readable(own) and bool((own == 1).all()):
+        return scaled
+    return scaled.div_(own[:, None])
 
 
 def free_probabilities(scaled: Tensor, scratch: Scratch) -> Tensor:
@@ -220,13 +222,41 @@ def free_probabilities(scaled: Tensor, scratch: Scratch) -> Tensor:
     return torch.softmax(scaled, dim=-1, out=scratch.get("free", scaled))
 
 
-def draft_facts(scaled: Tensor, probs: Tensor, scratch: Scratch) -> tuple[Tensor, Tensor]:
-    """(deviation, entropy), each (n,), of a draft's distributions, given its logits under the temperature."""
-    free = free_probabilities(scaled, scratch)
+def draft_facts(
+    scaled: Tensor, scores: Tensor, probs: Tensor, tokens: Tensor, scratch: Scratch
+) -> tuple[Tensor, Tensor]:
+    """(deviation, entropy), each (n,), of a draft's distributions.
+
+    Args:
+        scaled: its logits under the temperature; scores: those that vLLM made of the same logits; both (n, vocab) in
+            the draft's own type.
+        tokens: (n,) drawn from `probs`, at which the softmax is tried.
+    """
     work = scratch.get("work", scaled)
-    deviation = torch.sub(free, probs, out=work).abs_().amax(-1)
-    entropy = _entropy(probs, probs.sum(-1), probs.amax(-1), scaled, scaled.amax(-1), work)
+    same = _same(scaled, scores, work)
+    wide = scaled if scaled.dtype == torch.float32 else scratch.get("wide", scaled).copy_(scaled)
+    mass, top, best = probs.sum(-1), probs.amax(-1), wide.amax(-1)
+    entropy = _entropy(probs, mass, top, wide, best, work)
+    if same:
+        drawn = tokens.to(torch.int64)[:, None]
+        tried = torch.cat([top[:, None], probs.gather(1, drawn)], dim=-1)
+        return _softmax_deviation(tried, torch.cat([best[:, None], wide.gather(1, drawn)], dim=-1), mass), entropy
+    deviation = torch.sub(free_probabilities(wide, scratch), probs, out=work).abs_().amax(-1)
     return deviation, entropy
+
+
+def _same(scaled: Tensor, scores: Tensor, work: Tensor) -> bool:
+    """Whether the scores are the scaled logits to the last bit, where that may be looked at."""
+    if not _readable(scaled) or scores.dtype != scaled.dtype:
+        return False
+    return bool((torch.eq(scaled, scores, out=work).sum(-1) == scaled.shape[1]).all())
+
+
+def _softmax_deviation(tried: Tensor, scores: Tensor, mass: Tensor) -> Tensor:
+    """(n,) largest difference of p from the softmax of its own scores, tried at some tokens, the best one first, and at
+    its sum. Both (n, tokens)."""
+    expected = (scores - scores[:, :1]).exp_().mul_(tried[:, :1])
+    return torch.maximum((tried - expected).abs_().amax(-1), (mass - 1).abs_())
 
 
 def _deviation(
@@ -243,10 +273,8 @@ def _deviation(
         raw = torch.index_select(raw, 0, s.raw_rows, out=scratch.get("raw", s.scores, raw.dtype))
     scaled = scale(raw, s.temperature, scratch)
     whole = s.top_k is None and s.top_p is None
-    if whole and _readable(scaled) and bool((torch.eq(scaled, s.scores, out=work).sum(-1) == scaled.shape[1]).all()):
-        best = s.scores.gather(1, ids)
-        expected = (best - best[:, :1]).exp_().mul_(top[:, :1])
-        return torch.maximum((top - expected).abs_().amax(-1), (mass - 1).abs_())
+    if whole and _same(scaled, s.scores, work):
+        return _softmax_deviation(top, s.scores.gather(1, ids), mass)
     free = free_probabilities(scaled, scratch)
     if whole:
         return torch.sub(probs, free, out=work).abs_().amax(-1)

@@ -137,11 +137,11 @@ def wrap_proposer(module: ModuleType, switch: Switch) -> None:
                 with switch.guard("reading the draft's logits"):
                     own = sampling_metadata.temperature
                     if own is not None and own.shape[0] == logits.shape[0] and small_enough(logits):
-                        scaled = scale(logits, own, _proposing[0].scratch)
+                        scaled = scale(logits, own, _proposing[0].scratch, logits.dtype)
             tokens, probs = original(self, logits, sampling_metadata)
             if scaled is not None and probs is not None:
                 with switch.guard("comparing the draft's distribution"):
-                    _proposing[0].draft_facts.append(draft_facts(scaled, probs, _proposing[0].scratch))
+                    _proposing[0].draft_facts.append(draft_facts(scaled, logits, probs, tokens, _proposing[0].scratch))
             return tokens, probs
 
         return wrapper
