@@ -148,6 +148,7 @@ def fuse(module: Any) -> FusedForward | None:
     parameters = list(module.parameters())
     plain = (
         config.hidden_act == "silu"
+        and not any(isinstance(value, dict) for value in rope.values())  # another rope for every kind of layer
         and rope.get("rope_type", "default") in STATIC_ROPES
         and rope.get("partial_rotary_factor", 1.0) == 1.0
         and set(getattr(config, "layer_types", None) or {"full_attention"}) == {"full_attention"}

@@ -77,6 +77,16 @@ def test_hidden_states_are_those_before_the_head() -> None:
     torch.testing.assert_close(caught[1], caught[0], atol=1e-5, rtol=1e-4)
 
 
+def test_a_fused_forward_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = llama()
+    good, bad = Model(module, "good"), Model(module, "bad")
+    assert not good.distrust_fused()
+    monkeypatch.setattr(bad._fused, "_scale", 3.0)
+    before = logits(Model(module, "m", fused=False))
+    assert bad.distrust_fused()
+    torch.testing.assert_close(logits(bad), before)
+
+
 def _hooked() -> torch.nn.Module:
     module = llama()
     module.model.layers[0].register_forward_hook(lambda *_: None)

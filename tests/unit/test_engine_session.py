@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from engine.errors import EngineError, PairError, PromptError
+from engine.errors import EngineError, NumericalError, PairError, PromptError
 from engine.round import Sampling
 from engine.session import Session, load_session
 from tests.unit.contract_rules import assert_contract
 from tests.unit.engine_folders import EOS, byte_tokenizer, save_model
+from tests.unit.engine_models import llama
 
 PLAIN = Sampling(temperature=1.0)
 
@@ -266,6 +268,16 @@ def test_loading_says_what_it_does(folders: dict[str, str]) -> None:
 def test_loading_prints_nothing(folders: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     decoded(session(folders))
     assert capfd.readouterr() == ("", "")
+
+
+def test_weights_that_are_no_numbers_end_the_run_and_not_the_loading(tmp_path: Path, folders: dict[str, str]) -> None:
+    module = llama(1, 257)
+    with torch.no_grad():
+        module.model.layers[0].mlp.down_proj.weight.fill_(float("nan"))
+    module.save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(NumericalError, match="The target's logits at position 1"):
+        decoded(session({**folders, "broken": str(tmp_path)}, "draft", "broken"))
 
 
 def test_half_precision_runs(folders: dict[str, str]) -> None:
