@@ -139,7 +139,11 @@ class SpecviewApp(Showing):
             self._place(name, True)
             pane.focus()
 
+    def on_ask_line_opened(self) -> None:
+        self._place("#keys", False)
+
     def on_ask_line_closed(self) -> None:
+        self._place("#keys", not self.query_one("#small").display)
         if self.focused is None or not isinstance(self.focused, Pane):
             self.query_one(RoundPane).focus()
 
@@ -166,8 +170,8 @@ class SpecviewApp(Showing):
         round_focused = isinstance(self.focused, RoundPane)
         one = not plan.both
         self._place("#small", plan.too_small)
-        for name in ("#header", "#keys"):
-            self._place(name, not plan.too_small)
+        self._place("#header", not plan.too_small)
+        self._place("#keys", not plan.too_small and not self.query_one(AskLine).display)
         self.query_one("#body").display = not plan.too_small
         self._place("#waiting", waiting)
         self._place("#output", not waiting and (not one or not round_focused))

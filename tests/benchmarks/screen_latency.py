@@ -18,6 +18,7 @@ import sys
 import tempfile
 import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.synthetic import write
@@ -76,7 +77,8 @@ class Screen:
         os.write(self.master, b"q")
         while self.process.poll() is None:
             if select.select([self.master], [], [], 0.1)[0]:
-                os.read(self.master, 1 << 16)
+                with suppress(OSError):  # the other side may be gone by now
+                    os.read(self.master, 1 << 16)
         os.close(self.master)
 
 

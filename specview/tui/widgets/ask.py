@@ -30,6 +30,9 @@ class AskLine(Horizontal):
             self.kind = kind
             self.text = text
 
+    class Opened(Message):
+        """The question is there, and takes the place of the line with the keys."""
+
     class Closed(Message):
         """The question is gone, answered or not."""
 
@@ -50,6 +53,7 @@ class AskLine(Horizontal):
         field.placeholder = placeholder
         field.cursor_position = len(value)
         self.display = True
+        self.post_message(self.Opened())
         field.focus()
 
     def close(self) -> None:
