@@ -13,6 +13,7 @@ from engine.errors import PairError
 from engine.layer_skip import parse_layers
 from engine.loading import load_config, load_tokenizer
 from engine.pair import lookup_length, same_vocabulary
+from engine.proposers.feature_head import find_head
 
 PACKAGES = ("specview", "torch", "transformers", "tokenizers", "safetensors", "gguf", "accelerate")
 
@@ -141,6 +142,8 @@ def _draft_side(draft: str, target: Side | None) -> Side | None:
     if draft.startswith("self:"):
         if target is not None and target.layers is not None:
             parse_layers(draft.removeprefix("self:"), target.layers)
+        return None
+    if find_head(draft) is not None:
         return None
     return _side(draft, draft)
 

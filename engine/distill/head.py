@@ -15,12 +15,34 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention, silu
 
 from engine.distill.head_cache import HeadCache, HeadConfig, rotate, rotation_table
+from engine.linear import Projection, project
 
 KeysValues = tuple[Tensor, Tensor]
 
 
-class DecoderLayer(nn.Module):
+class Arranged(nn.Module):
+    """A module whose matrices may be laid out once for fast multiplication (see `engine.linear`), to draft with."""
+
+    matrices: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arranged: dict[str, Projection] = {}
+
+    def arrange(self) -> None:
+        """Lay the matrices out; from then on changes of the weights are not seen."""
+        self._arranged = {name: project([getattr(self, name)]) for name in self.matrices}
+
+    def times(self, name: str, x: Tensor) -> Tensor:
+        """x · Wᵀ for the matrix of this name."""
+        arranged = self._arranged.get(name)
+        return linear(x, getattr(self, name)) if arranged is None else arranged(x)
+
+
+class DecoderLayer(Arranged):
     """A Llama decoder layer with fused projections, whose attention is split off so that training can unroll it."""
+
+    matrices = ("qkv", "out", "gate_up", "down")
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -40,7 +62,7 @@ class DecoderLayer(nn.Module):
     def project(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (batch, heads, length, head_dim), keys and values (batch, kv_heads, length, head_dim)."""
         batch, length, width = x.shape
-        fused = linear(rms_norm(x, (width,), self.input_norm, self.config.norm_eps), self.qkv)
+        fused = self.times("qkv", rms_norm(x, (width,), self.input_norm, self.config.norm_eps))
         parts = (
             p.view(batch, length, -1, self.config.head_dim).transpose(1, 2) for p in torch.split(fused, self.split, -1)
         )
@@ -50,13 +72,15 @@ class DecoderLayer(nn.Module):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The rest of the layer: output projection and MLP, each added to the residual stream `x`."""
         batch, length, width = x.shape
-        x = x + linear(attended.transpose(1, 2).reshape(batch, length, -1), self.out)
-        gate, up = linear(rms_norm(x, (width,), self.mlp_norm, self.config.norm_eps), self.gate_up).chunk(2, -1)
-        return x + linear(silu(gate) * up, self.down)
+        x = x + self.times("out", attended.transpose(1, 2).reshape(batch, length, -1))
+        gate, up = self.times("gate_up", rms_norm(x, (width,), self.mlp_norm, self.config.norm_eps)).chunk(2, -1)
+        return x + self.times("down", silu(gate) * up)
 
 
-class DraftHead(nn.Module):
+class DraftHead(Arranged):
     """The trained part: fusion of feature and embedding, the layers, the final norm."""
+
+    matrices = ("fuse",)
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -73,6 +97,11 @@ class DraftHead(nn.Module):
         """The decoder layers, first one first."""
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
+    def arrange(self) -> None:
+        super().arrange()
+        for layer in self.stack:
+            layer.arrange()
+
     def enter(self, features: Tensor, embedded: Tensor) -> Tensor:
         """The input of the first layer, from the features after xᵢ₋₁ and the embedding of xᵢ."""
         width, eps = self.config.hidden_size, self.config.norm_eps
@@ -80,7 +109,7 @@ class DraftHead(nn.Module):
             rms_norm(features, (width,), self.feature_norm, eps),
             rms_norm(embedded, (width,), self.token_norm, eps),
         )
-        return linear(torch.cat(both, dim=-1), self.fuse)
+        return self.times("fuse", torch.cat(both, dim=-1))
 
     def leave(self, x: Tensor) -> Tensor:
         """The output state: what the output rows score, and the stand-in for the target's next feature."""

@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
 from engine.distill.head import DraftHead
 from engine.distill.head_cache import HeadCache
 from engine.distill.head_folder import HEAD_FILE, load_head
 from engine.errors import PairError
+from engine.linear import project
 from engine.model import Model
 from engine.proposers import Committed, Proposal
 from engine.round import Sampling
@@ -72,15 +73,17 @@ class FeatureHead:
         self.embedding_rows = target.embedding_rows
         self.device = self.output_device = device
         self._head = head.to(device)
+        self._head.arrange()
         self._embedding: Tensor = target.module.get_input_embeddings().weight
-        self._rows: Tensor = target.module.get_output_embeddings().weight[scored.to(device)]
+        rows: Tensor = target.module.get_output_embeddings().weight[scored.to(device)]
+        self._rows = project([rows])
         self._scored = scored.to(device)
         self._map = VocabMap(target.vocab_size, 0, self._scored)
         self._sampling = sampling
         self._min_prob = min_prob
-        self._caches = [HeadCache(head.config, self._rows.dtype, device) for _ in head.stack]
+        self._caches = [HeadCache(head.config, rows.dtype, device) for _ in head.stack]
         self._prompt = torch.empty(0, dtype=torch.int64, device=device)
-        self._states = torch.zeros(1, head.config.hidden_size, dtype=self._rows.dtype, device=device)
+        self._states = torch.zeros(1, head.config.hidden_size, dtype=rows.dtype, device=device)
         self._known = 0
         self._firm = 0
 
@@ -118,7 +121,7 @@ class FeatureHead:
                 if penalties is not None:
                     penalties = penalties.along(tokens[-1]).last()
                 state = self._step(state, tokens[-1], t + i - 1)
-            logits = linear(state, self._rows)
+            logits = self._rows(state)
             row = scores(logits if trimmed else self._map.to_target(logits), self._sampling, penalties)
             q = torch.softmax(row, dim=-1)
             place = row.argmax(dim=-1) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
@@ -154,7 +157,7 @@ class FeatureHead:
         start = self.length()
         features = self._states[start : start + 1].expand(ids.shape[0], -1)
         states = self._head.step(features, embedding(ids, self._embedding), self._caches, start)
-        return linear(states[-keep:], self._rows)
+        return self._rows(states[-keep:])
 
     def _read(self, ids: Tensor, end: int) -> Tensor:
         """Take in the committed tokens before position `end`, from the target's states; the last one's (1, width)."""
