@@ -46,6 +46,8 @@ class Scored:
     """(n,) of each row's own request; None when all are greedy."""
     top_k: Tensor | None = None
     top_p: Tensor | None = None
+    judged: bool = True
+    """Whether these are candidates, which have a rank, an overlap and a residual."""
     widest_k: int = 0
     """The largest top-k in use."""
     draft: Tensor | None = None
@@ -116,7 +118,8 @@ def _fill(packed: Tensor, s: Scored, top: int, scratch: Scratch) -> None:
     column["token"].copy_(s.token)
     column["target_prob"].copy_(own)
     column["token_target_prob"].copy_(probs.gather(1, token)[:, 0])
-    column["rank"].copy_(_rank(s.scores, candidate, work, scratch))
+    if s.judged:
+        column["rank"].copy_(_rank(s.scores, candidate, work, scratch))
     values, ids = _best(probs, max(1, top))
     best = s.scores.gather(1, ids[:, :1])
     mass = probs.sum(-1)
@@ -124,10 +127,10 @@ def _fill(packed: Tensor, s: Scored, top: int, scratch: Scratch) -> None:
     _alternatives(packed, len(SCALARS), ids, values, top)
     if s.uniform is not None:
         column["u"].copy_(s.uniform)
-    if s.draft is None:
+    if s.draft is None and s.judged:
         column["overlap"].copy_(own)
         column["residual_mass"].copy_(mass - own)
-    else:
+    elif s.draft is not None:
         q = s.draft
         column["draft_prob"].copy_(q.gather(1, candidate)[:, 0])
         column["token_draft_prob"].copy_(q.gather(1, token)[:, 0])

@@ -155,6 +155,7 @@ class Instrument:
             scores=tap.last_scores,
             candidate=token,
             token=out,
+            judged=False,
             raw=raw,
             raw_rows=raw_rows,
             temperature=None if sampling.all_greedy else sampling.temperature,
