@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from engine import default_pair, parallel
+from engine import default_pair, parallel, ranks
 from engine.default_pair import Progress
 from engine.device import Choice, choose
 from engine.distill.head_folder import HEAD_FILE
@@ -68,7 +68,7 @@ def load_pair(
         PairError: something is missing, or the two cannot work together; one sentence that names both.
     """
     choice = choose(options.device, options.dtype)
-    if parallel.world_size() > 1:
+    if ranks.world_size() > 1:
         choice = replace(choice, device=parallel.join(choice.device))
     target_path = default_pair.default_target(progress) if target is None else target
     if draft is None and target is None and (default_pair.HEAD / HEAD_FILE).is_file():
@@ -88,7 +88,7 @@ def load_pair(
 
 def _load_target(target: str | None, path: str, choice: Choice, options: PairOptions) -> Loaded:
     try:
-        return load(path, choice.device, choice.dtype, options.device_map, sharded=parallel.world_size() > 1)
+        return load(path, choice.device, choice.dtype, options.device_map, sharded=ranks.world_size() > 1)
     except PairError as error:
         if target is None and path == default_pair.HUB_ID:
             raise PairError(

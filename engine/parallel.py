@@ -14,16 +14,6 @@ import torch
 from engine.errors import PairError
 
 
-def world_size() -> int:
-    """Processes that run this program together; 1 unless a launcher such as torchrun started it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def records() -> bool:
-    """Whether this process is the one that writes the trace."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
 def join(device: torch.device) -> torch.device:
     """Join the group of processes, once; returns the device of this rank.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.baseline import Baseline, Forwards, cost_curve, plain_decode, synchronise
 from engine.decode import Decoder
 from engine.device import device_name
-from engine.errors import PromptError
+from engine.errors import PairError, PromptError
 from engine.gamma import AutoGamma, FixedGamma, GammaSchedule
 from engine.memory import keep_freed_memory
 from engine.pair import Pair, PairOptions, load_pair
@@ -67,6 +67,11 @@ def load_session(
     """
     options = PairOptions(device, dtype, draft_device, device_map, draft_min_prob)
     pair = load_pair(draft, target, sampling, options, progress)
+    unknown = [token for token in sampling.logit_bias if token >= pair.target.vocab_size]
+    if unknown:
+        raise PairError(
+            f"--logit-bias names token {unknown[0]}, but {pair.target_name} has the ids 0 … {pair.target.vocab_size - 1}."
+        )
     return Session(
         pair,
         sampling=sampling,

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from specview.errors import EngineMissingError
+
 POSITIVE = click.IntRange(min=1)
 
 
@@ -45,7 +47,10 @@ def command(output: Path, force: bool, **options: Any) -> int:
     if not force and any((output / name).exists() for name in ("head.json", "config.json")):
         raise click.UsageError(f"{output} holds a draft already; choose another folder or give --force.")
 
-    from engine.distill.pipeline import run  # torch and transformers: loaded when the work begins
+    try:
+        from engine.distill.pipeline import run  # torch and transformers: loaded when the work begins
+    except ModuleNotFoundError as error:
+        raise EngineMissingError(error) from error
 
     def report(sentence: str) -> None:
         click.echo(sentence, err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,9 @@ from specview.cli.options import SHOW_DEFAULTS, as_arguments, run_options, setti
 
 if TYPE_CHECKING:
     from specview.recording.settings import RunSettings
+
+REFUSED = 2
+"""Exit code of a child that wrote nothing."""
 
 
 @click.command("live", context_settings=SHOW_DEFAULTS, short_help="Run a pair and watch it, round by round.")
@@ -56,13 +60,17 @@ def _watch(settings: RunSettings, path: Path) -> int:
     try:
         for prompt in prompts:
             child.send(prompt)
-        show(SpecviewApp(path, follow=True, child=child))
+        shown = show(SpecviewApp(path, follow=True, child=child))
     finally:
         code = child.wait()
-    if path.exists():
+    # A child that refused the file (2) left it as it was, and so do we.
+    if path.exists() and code != REFUSED:
         fold(path)
         say(f"the trace is in {path}; see it again with `specview replay {path}`.")
-    if code not in (0, 130) and not child.stopped:
-        say(child.last_line.removeprefix("specview: "))
-        return 1 if code < 0 else code
-    return 0
+    if code in (0, 130) or child.stopped:
+        return shown
+    if code < 0:
+        say(f"the run was ended by {signal.Signals(-code).name}; what it had recorded is kept.")
+        return 1
+    say(child.last_line.removeprefix("specview: "))
+    return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.round import Sampling
-from specview.recording.settings import DEFAULT_PROMPT, Prompt, RunSettings
+from specview.recording.settings import DEFAULT_GAMMA, DEFAULT_PROMPT, Prompt, RunSettings
 
 SHOW_DEFAULTS = {"show_default": True}
 """Context settings of a command that takes the run options."""
@@ -77,11 +78,14 @@ class LogitBias(click.ParamType[tuple[int, float]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
         if isinstance(value, tuple):
             return value
-        token, _, bias = str(value).partition("=")
+        token, _, bias = str(value).rpartition("=")
         try:
-            return int(token), float(bias)
+            pair = int(token), float(bias)
         except ValueError:
             self.fail(f"{value!r} is not of the form TOKEN_ID=BIAS, such as 50256=-100", param, ctx)
+        if pair[0] < 0 or not pair[1] < math.inf:
+            self.fail(f"{value!r} must name an id from 0 on, and a bias that is a number or -inf", param, ctx)
+        return pair
 
 
 _RUN_OPTIONS = [
@@ -98,9 +102,7 @@ _RUN_OPTIONS = [
     click.option(
         "--chat/--raw", default=None, help="Wrap prompts in the chat template.  [default: where there is one]"
     ),
-    click.option(
-        "--gamma", type=Gamma(), default=None, help="Candidates per round, 0…64, or auto.  [default: the draft's own]"
-    ),
+    click.option("--gamma", type=Gamma(), default=DEFAULT_GAMMA, help="Candidates per round, 0…64, or auto."),
     click.option("--draft-min-prob", type=float, default=0.0, help="Stop drafting below this draft probability."),
     click.option("--temperature", type=float, default=1.0, help="0 is greedy."),
     click.option("--top-k", type=int, default=0, help="Keep the k most probable tokens; 0 keeps all."),

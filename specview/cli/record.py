@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine import ranks
 from specview.cli.options import SHOW_DEFAULTS, run_options, settings_from
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def command(**options: Any) -> int:
     settings = settings_from(options)
     path = settings.trace_path(datetime.now())
     outcome = run(settings, path)
-    click.echo(outcome.path)
+    if ranks.records():
+        click.echo(outcome.path)
     return exit_code(outcome)
 
 

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from engine import ranks
 from engine.round import Round
 from specview.recording.record import Reporter
 from specview.text import showable
@@ -36,6 +37,16 @@ class LineReporter:
         click.echo(f"specview: {showable(sentence)}", err=True)
 
 
+class SilentReporter:
+    """Nothing, for a rank whose words would only repeat those of the one that records."""
+
+    def stage(self, sentence: str, fraction: float | None) -> None: ...
+
+    def round(self, round_: Round, output_tokens: int) -> None: ...
+
+    def refused(self, sentence: str) -> None: ...
+
+
 class BarReporter:
     """One line that says what goes on, with a bar where the end is known."""
 
@@ -58,6 +69,9 @@ class BarReporter:
 @contextmanager
 def reporter(limit: int) -> Iterator[Reporter]:
     """A reporter that fits stderr. `limit` is the run's max_new_tokens."""
+    if not ranks.records():
+        yield SilentReporter()
+        return
     if not sys.stderr.isatty():
         yield LineReporter()
         return

@@ -29,7 +29,7 @@ def read_prompts(path: Path) -> Iterator[Prompt]:
     try:
         # closefd: stdin stays open for whoever owns it
         source = sys.stdin.fileno() if str(path) == "-" else path
-        with open(source, encoding="utf-8", closefd=str(path) != "-") as lines:
+        with open(source, encoding="utf-8-sig", closefd=str(path) != "-") as lines:
             for prompt in _parse(lines, name):
                 found = True
                 yield prompt

@@ -11,12 +11,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from engine import ranks
 from engine.errors import EngineError, PromptError
 from engine.round import Round, RunInfo, Status, StopReason
 from specview.errors import EngineMissingError, RunFailedError, SpecviewError, TraceError
 from specview.recording.prompts import read_prompts
-from specview.recording.settings import DEFAULT_PROMPT, Prompt, RunSettings
+from specview.recording.settings import DEFAULT_GAMMA, DEFAULT_PROMPT, Prompt, RunSettings
 from specview.recording.signals import Stop
+from specview.recording.silent import SilentWriter
 from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
 
@@ -28,7 +30,6 @@ MESSAGE_INTERVAL_S = 0.1
 """A progress message reaches the trace at most this often."""
 
 STOPPED = "stopped on request"
-DEFAULT_GAMMA = 4
 ENDED: frozenset[str] = frozenset({"eos", "length", "stop"})
 
 
@@ -64,8 +65,15 @@ def record(settings: RunSettings, path: Path, reporter: Reporter, stop: Stop) ->
         EngineError, SpecviewError, KeyboardInterrupt: it ended before the first sequence, and nothing was written.
         RunFailedError: the run broke later; what was recorded is kept.
     """
+    if settings.gamma == "auto" and ranks.world_size() > 1:
+        raise SpecviewError("--gamma auto follows the clock of one process; with several, give --gamma a number.")
     prompts = _numbered_prompts(settings, path)
-    writer = TraceWriter(path, force=settings.force, append=settings.append or settings.resume)
+    # Of several ranks that decode together one records; the others draw the same tokens and write nothing.
+    writer = (
+        TraceWriter(path, force=settings.force, append=settings.append or settings.resume)
+        if ranks.records()
+        else SilentWriter()
+    )
     recorder = _Recorder(settings, writer, reporter, stop)
     try:
         recorder.run(prompts)
@@ -126,7 +134,9 @@ def _first_unfinished(path: Path) -> int:
 class _Recorder:
     """One run in progress: what is open, what was counted, which token ids the trace already explains."""
 
-    def __init__(self, settings: RunSettings, writer: TraceWriter, reporter: Reporter, stop: Stop) -> None:
+    def __init__(
+        self, settings: RunSettings, writer: TraceWriter | SilentWriter, reporter: Reporter, stop: Stop
+    ) -> None:
         self.settings = settings
         self.writer = writer
         self.reporter = reporter
@@ -176,7 +186,7 @@ class _Recorder:
             settings.draft,
             settings.target,
             sampling=settings.sampling,
-            gamma=settings.gamma if isinstance(settings.gamma, int) else DEFAULT_GAMMA,
+            gamma=settings.gamma if isinstance(settings.gamma, int) else DEFAULT_GAMMA,  # where auto begins
             gamma_schedule="auto" if settings.gamma == "auto" else "fixed",
             draft_min_prob=settings.draft_min_prob,
             draft_device=settings.draft_device,

@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.round import Sampling
 
 DEFAULT_PROMPT = "Why is the sky blue?"
+DEFAULT_GAMMA = 4
 TRACE_FOLDER = Path("traces")
 
 
@@ -35,8 +36,8 @@ class RunSettings:
     prompts: tuple[Prompt, ...] = ()
     prompt_file: Path | None = None
     chat: bool | None = None
-    gamma: int | str | None = None
-    """None is the draft's own default; "auto" adapts."""
+    gamma: int | str = DEFAULT_GAMMA
+    """Candidates a round; "auto" adapts."""
     draft_min_prob: float = 0.0
     draft_device: str | None = None
     device_map: str | None = None

@@ -83,6 +83,9 @@ BAD = {
     "unknown device": (["--device=tpu"], "tpu"),
     "stop text": (["--stop="], "stop text must not be empty"),
     "layers of itself": (["--draft=self:0-99"], "99"),
+    "bias of no token": (["--logit-bias=-1=5"], "an id from 0 on"),
+    "bias beyond the vocabulary": (["--logit-bias=260=5"], "ids 0 … 259"),
+    "bias that is no number": (["--logit-bias=5=nan"], "a number or -inf"),
     "lookup length": (["--draft=prompt-lookup:0"], "between 1 and 10"),
 }
 
@@ -116,6 +119,28 @@ def test_an_existing_file_is_kept_unless_forced(specview, tiny_pair, tmp_path):
     with TraceReader(out) as reader:
         assert [run.status for run in reader.runs()] == ["finished", "finished"]
     assert specview("check", out).code == 0
+
+
+def test_a_token_can_be_banned(specview, tiny_pair, tmp_path):
+    out = tmp_path / "run.db"
+    options = [*tiny_pair.options(), "--raw", "--prompt", "a", "--max-new-tokens", 30, "--baseline-tokens", 0]
+    assert specview("record", *options, "-o", out).code == 0
+    banned = tokens(out)[0]
+    assert specview("record", *options, f"--logit-bias={banned}=-inf", "-o", out, "--force").code == 0
+    assert banned not in tokens(out)
+
+
+def test_of_several_ranks_one_records(specview, tiny_pair, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    out = tmp_path / "run.db"
+    options = [*tiny_pair.options(), "--prompt", "a", "--max-new-tokens", 4, "--baseline-tokens", 0, "-o", out]
+    result = specview("record", *options)
+    assert (result.code, result.out, result.err) == (0, "", "")
+    assert not out.exists()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused = specview("record", *options, "--gamma", "auto")
+    assert refused.code == 2
+    assert "give --gamma a number" in refused.err
 
 
 def test_many_prompts_become_sequences_in_order(specview, tiny_pair, tmp_path):

@@ -46,7 +46,9 @@ def test_every_view_works(trace, words, tmp_path):
     assert len(done.stdout.splitlines()) >= 3
 
 
-@pytest.mark.parametrize("words", [["record", "-o", "new.db"], ["live", "-o", "new.db"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["record", "-o", "new.db"], ["live", "-o", "new.db"], ["doctor"], ["distill", "-o", "new"]]
+)
 def test_what_needs_the_engine_says_so(words, tmp_path):
     done = specview(*words, cwd=tmp_path)
     assert done.returncode == 2

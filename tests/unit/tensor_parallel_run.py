@@ -11,7 +11,7 @@ import sys
 
 import torch
 
-from engine.parallel import records
+from engine.ranks import records
 from engine.round import Sampling
 from engine.session import load_session
 

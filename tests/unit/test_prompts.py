@@ -45,6 +45,10 @@ def test_what_cannot_be_read_says_where(tmp_path, content, complaint):
         prompts_in(tmp_path, content)
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    assert [p.text for p in prompts_in(tmp_path, b'\xef\xbb\xbf{"prompt": "a"}\n{"prompt": "b"}\n')] == ["a", "b"]
+
+
 def test_a_folder_is_no_prompt_file(tmp_path):
     with pytest.raises(PromptFileError, match="cannot read the prompt file"):
         list(read_prompts(tmp_path))
