@@ -1,4 +1,4 @@
-"""Which of several processes this is, where a launcher such as torchrun started more than one. Standard library only."""
+"""Which of several processes this is, where a launcher such as torchrun started several. Standard library only."""
 
 from __future__ import annotations
 

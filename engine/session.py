@@ -70,7 +70,8 @@ def load_session(
     unknown = [token for token in sampling.logit_bias if token >= pair.target.vocab_size]
     if unknown:
         raise PairError(
-            f"--logit-bias names token {unknown[0]}, but {pair.target_name} has the ids 0 … {pair.target.vocab_size - 1}."
+            f"--logit-bias names token {unknown[0]}, but the ids of {pair.target_name} are 0 … "
+            f"{pair.target.vocab_size - 1}."
         )
     return Session(
         pair,

@@ -84,7 +84,7 @@ BAD = {
     "stop text": (["--stop="], "stop text must not be empty"),
     "layers of itself": (["--draft=self:0-99"], "99"),
     "bias of no token": (["--logit-bias=-1=5"], "an id from 0 on"),
-    "bias beyond the vocabulary": (["--logit-bias=260=5"], "ids 0 … 259"),
+    "bias beyond the vocabulary": (["--logit-bias=260=5"], "0 … 259"),
     "bias that is no number": (["--logit-bias=5=nan"], "a number or -inf"),
     "lookup length": (["--draft=prompt-lookup:0"], "between 1 and 10"),
 }
