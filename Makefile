@@ -37,6 +37,9 @@ format: setup
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
 
+soak: setup
+	@SPECVIEW_TEST_EVENTS=10000 $(BIN)/pytest tests/tui/test_hostile.py --timeout 3600
+
 screenshots: setup
 	@$(BIN)/python -m tests.screenshots
 
