@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
 from specview.errors import SpecviewError
 
-LESSON = Path("traces") / "lesson.db"
+LESSON = Path(__file__).parents[1] / "tour" / "lesson.db"
+"""The sample of `traces/`; a link in the source tree, a copy in an installed package."""
 
 
 class NoTerminalError(SpecviewError):
@@ -26,13 +26,14 @@ def command(trace: Path | None, lang: str | None, station: int | None) -> int:
 
     On TRACE, or on the lesson's own; progress is kept. With the engine installed, it measures this machine where the
     lesson asks for it."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    from specview.tui.run import has_terminal, show
+
+    if not has_terminal():
         raise NoTerminalError("the tour asks questions and needs a terminal; run `specview tour` in one.")
     from specview.tour.catalogue import language_of
     from specview.tour.measure import engine_installed
     from specview.tour.station import ORDER
     from specview.tour.survey import survey
-    from specview.tui.run import show
     from specview.tui.tour.app import TourApp
 
     found = survey(trace if trace is not None else lesson_trace())
@@ -42,14 +43,11 @@ def command(trace: Path | None, lang: str | None, station: int | None) -> int:
 
 
 def lesson_trace() -> Path:
-    """The lesson's trace: in the current folder's `traces/`, in the source tree's, else the newest trace at hand.
+    """The lesson's own trace; where a checkout could not make the link, the newest trace at hand.
 
     Raises:
         TraceError: there is none.
     """
     from specview.cli.replay import TRACES, newest_trace
 
-    for folder in (Path(), Path(__file__).parents[2]):
-        if (folder / LESSON).is_file():
-            return folder / LESSON
-    return newest_trace(TRACES)
+    return LESSON if LESSON.is_file() else newest_trace(TRACES)
