@@ -58,7 +58,7 @@ def test_stdin_gives_each_line_as_it_arrives(monkeypatch, tmp_path):
     import os
 
     read_end, write_end = os.pipe()
-    with open(read_end) as stdin, open(write_end, "w") as feed:
+    with os.fdopen(read_end) as stdin, os.fdopen(write_end, "w") as feed:
         monkeypatch.setattr("sys.stdin", stdin)
         prompts = read_prompts(Path("-"))
         feed.write('{"prompt": "first"}\n')
