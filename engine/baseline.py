@@ -25,6 +25,7 @@ class Forwards(Protocol):
 
     vocab_size: int
     embedding_rows: int
+    context_length: int | None
 
     @property
     def device(self) -> torch.device: ...
@@ -66,7 +67,9 @@ def plain_decode(
         ids: (t,) int64, of which the cache holds all but the last.
     """
     start = target.length()
-    penalties = Penalties.of_prompt(ids, target.vocab_size) if has_penalties(sampling) else None
+    penalties = None
+    if has_penalties(sampling):
+        penalties = Penalties.of_prompt(ids.to(target.output_device), target.vocab_size)
     feed = ids[-1:]
     out: list[int] = []
     steps: list[int] = []
@@ -80,9 +83,9 @@ def plain_decode(
         token = int(feed)  # the step's only synchronisation, as in the speculative loop
         steps.append(time.perf_counter_ns() - begin)
         out.append(token)
-        feed = feed.to(target.device)
         if penalties is not None:
-            penalties.extend(feed)
+            penalties.extend(feed.to(target.output_device))
+        feed = feed.to(target.device)
         if token in eos or _at_context_end(target):
             break
     target.roll_back(start)
@@ -100,7 +103,7 @@ def cost_curve(target: Model, draft: Forwards | None, sizes: Sequence[int]) -> t
     context = target.length()
     curve = []
     for size in sizes:
-        if target.context_length is not None and context + size > target.context_length:
+        if not all(_has_room(model, size) for model in (target, draft) if model is not None):
             break
         curve.append(
             Cost(
@@ -111,6 +114,10 @@ def cost_curve(target: Model, draft: Forwards | None, sizes: Sequence[int]) -> t
             )
         )
     return tuple(curve)
+
+
+def _has_room(model: Forwards, size: int) -> bool:
+    return model.context_length is None or model.length() + size <= model.context_length
 
 
 def _median_forward(model: Forwards, size: int) -> int:

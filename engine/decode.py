@@ -121,9 +121,10 @@ class Decoder:
         self._tape.index_copy_(0, (t + verdict.accepted).reshape(1), token)
         clock.mark("accept")
 
-        # The round's only transfer, and its only synchronisation.
         tests = None if self.sampling.greedy else uniforms.tests[:k]
-        packed = measure(target_scores, p, proposal, best, verdict, tests, final, token, self.top).tolist()
+        measured = measure(target_scores, p, proposal, best, verdict, tests, final, token, self.top)
+        clock.mark("record")
+        packed = measured.tolist()  # the round's only transfer, and its only synchronisation
         clock.transferred()
         written = (target.length(), proposer.length())
 

@@ -47,11 +47,13 @@ class PhaseClock:
             self._marks.append((phase, time.perf_counter_ns()))
 
     def transferred(self) -> None:
-        """The round's transfer is done: device events have completed, and what follows is host work."""
-        self.mark("record")
+        """The round's transfer is done: the events before it have completed, and what follows is host work."""
         if self._on_device:
+            # No event here: it could still be pending when it is read, and waiting for it would synchronise again.
             self._on_device = False
             self._marks.append(("", time.perf_counter_ns()))
+        else:
+            self.mark("record")
 
     def finish(self) -> PhaseTimes:
         """End the round; what ran since the last mark counts as `record`."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from engine.baseline import cost_curve
 from engine.device import choose, device_name
 from engine.errors import PairError
 from engine.gamma import AutoGamma, FixedGamma
@@ -220,3 +221,13 @@ def test_phases_never_add_up_to_more_than_the_round() -> None:
         phases = (times.propose_ns, times.score_ns, times.accept_ns, times.rollback_ns, times.record_ns)
         assert sum(phases) == times.round_ns
         assert times.start_ns >= 0
+
+
+def test_the_cost_curve_ends_where_either_context_does() -> None:
+    target, draft = TableModel(torch.zeros(8, 8)), TableModel(torch.zeros(8, 8))
+    for model in (target, draft):
+        model.prefill(torch.arange(4))
+    draft.context_length = 8
+    assert [cost.positions for cost in cost_curve(target, draft, (1, 2, 3, 5, 9))] == [1, 2, 3]
+    assert [cost.positions for cost in cost_curve(target, None, (1, 5, 9))] == [1, 5, 9]
+    assert (target.length(), draft.length()) == (4, 4)
