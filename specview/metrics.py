@@ -6,6 +6,7 @@ unit that the name tells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -52,6 +53,10 @@ class Totals:
     target_calls: int | None = None
     """Target forwards of the rounds; prefill apart."""
     draft_calls: int | None = None
+    scoring_ns: int | None = None
+    """Score time of the rounds that proposed a candidate, for clause C14."""
+    scoring_rounds: int = 0
+    """How many rounds are in that sum."""
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -79,6 +84,8 @@ class Totals:
             round_ns=_plus(self.round_ns, other.round_ns),
             target_calls=_plus(self.target_calls, other.target_calls),
             draft_calls=_plus(self.draft_calls, other.draft_calls),
+            scoring_ns=_plus(self.scoring_ns, other.scoring_ns),
+            scoring_rounds=self.scoring_rounds + other.scoring_rounds,
         )
 
 
@@ -114,6 +121,8 @@ def _one(r: Round) -> Totals:
         round_ns=t.round_ns,
         target_calls=r.target_calls,
         draft_calls=r.draft_calls,
+        scoring_ns=scoring_ns(r),
+        scoring_rounds=int(scoring_ns(r) is not None),
     )
 
 
@@ -162,8 +171,8 @@ def mean_overlap(t: Totals) -> float | None:
 
 
 def target_calls_per_token(t: Totals) -> float | None:
-    """Serial target forwards ÷ output tokens; plain decoding has 1."""
-    return _ratio(t.target_calls if t.target_calls is not None else t.num_rounds, t.num_output_tokens)
+    """Serial target forwards ÷ output tokens; plain decoding has 1. None where the forwards were not counted."""
+    return _ratio(t.target_calls, t.num_output_tokens)
 
 
 def ms_per_token(t: Totals) -> float | None:
@@ -212,11 +221,20 @@ def cost_ratio(costs: Iterable[Cost]) -> float | None:
     return None
 
 
-def short_scoring_ratio(score_ns: float | None, baseline_ms_per_token: float | None) -> float | None:
-    """Clause C14: the time that scores γ+1 positions ÷ one plain decoding step."""
-    if score_ns is None or baseline_ms_per_token is None:
+def scoring_ns(r: Round) -> int | None:
+    """The time in which a round scored candidates; None for a round without any: it is a plain step itself."""
+    return r.times.score_ns if r.proposed else None
+
+
+def short_scoring_ratio(total_ns: int | None, rounds: int, baseline_ms_per_token: float | None) -> float | None:
+    """Clause C14: the time that scores γ+1 positions ÷ one plain decoding step.
+
+    Args:
+        total_ns: sum of `scoring_ns` over the `rounds` that have one.
+    """
+    if total_ns is None or not rounds or baseline_ms_per_token is None or not math.isfinite(baseline_ms_per_token):
         return None
-    return _ratio(score_ns / NS_PER_MS, baseline_ms_per_token)
+    return _ratio(total_ns / rounds / NS_PER_MS, baseline_ms_per_token)
 
 
 def expected_tokens_per_round(alpha: float, gamma: int) -> float:

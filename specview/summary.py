@@ -10,12 +10,17 @@ from typing import Any
 from engine.round import FINAL_STATUSES
 from specview import metrics
 from specview.metrics import Totals
+from specview.trace import encode
 from specview.trace.distribution import Percentiles
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
 
 ROUNDS_FOR_A_SECOND_READER = 100_000
 """SQLite scans without Python's lock, so two scans in two threads take the time of one."""
+
+
+FIXED_SCHEDULES = (None, "fixed", "constant")
+"""Schedules under which one γ holds for the whole run, so that formulas may use it; transformers says constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Summary:
         alpha = metrics.mean_overlap(t)
         if alpha is None:
             alpha = metrics.judged_acceptance_rate(t)
-        known = alpha is not None and self.gamma is not None
+        gamma = self.gamma if run.info.gamma_schedule in FIXED_SCHEDULES else None
         return {
             "num_sequences": self.sequences,
             "num_rounds": t.num_rounds,
@@ -80,17 +85,15 @@ class Summary:
             "measured_speedup": self.measured_speedup,
             "cost_ratio": self.cost_ratio,
             "short_scoring_ratio": metrics.short_scoring_ratio(
-                None if (score := self.clocks["score"]) is None else score.mean, run.baseline_ms_per_token
+                t.scoring_ns, t.scoring_rounds, run.baseline_ms_per_token
             ),
             "expected_tokens_per_round": (
-                metrics.expected_tokens_per_round(alpha, self.gamma)
-                if known and alpha is not None and self.gamma is not None
-                else None
+                None if alpha is None or gamma is None else metrics.expected_tokens_per_round(alpha, gamma)
             ),
             "expected_speedup": (
-                metrics.expected_speedup(alpha, self.gamma, self.cost_ratio)
-                if known and alpha is not None and self.gamma is not None and self.cost_ratio is not None
-                else None
+                None
+                if alpha is None or gamma is None or self.cost_ratio is None
+                else metrics.expected_speedup(alpha, gamma, self.cost_ratio)
             ),
         }
 
@@ -115,16 +118,17 @@ def summarize(reader: TraceReader, run: RunRecord) -> Summary:
     Raises:
         TraceError: the trace cannot be read.
     """
-    totals, clocks = _scan(reader, run)
-    return Summary(
-        run=run,
-        sequences=reader.sequence_count(run.id),
-        totals=totals,
-        clocks={phase: _spread(getattr(totals, f"{phase}_ns"), clocks[f"{phase}_ns"]) for phase in metrics.PHASES},
-        time_to_first_token_ms=_first_token(reader, run),
-        cost_ratio=metrics.cost_ratio(reader.costs(run.id)),
-        measured_speedup=metrics.measured_speedup(totals, run.baseline_ms_per_token),
-    )
+    with reader.snapshot():  # several scans, and the trace may grow between them
+        totals, clocks = _scan(reader, run)
+        return Summary(
+            run=run,
+            sequences=reader.sequence_count(run.id),
+            totals=totals,
+            clocks={phase: _spread(getattr(totals, f"{phase}_ns"), clocks[f"{phase}_ns"]) for phase in metrics.PHASES},
+            time_to_first_token_ms=_first_token(reader, run),
+            cost_ratio=metrics.cost_ratio(reader.costs(run.id)),
+            measured_speedup=metrics.measured_speedup(totals, run.baseline_ms_per_token),
+        )
 
 
 def _scan(reader: TraceReader, run: RunRecord) -> tuple[Totals, dict[str, Percentiles | None]]:
@@ -185,7 +189,7 @@ def settings(run: RunRecord) -> dict[str, Any]:
         "repetition_penalty": None if s is None else s.repetition_penalty,
         "frequency_penalty": None if s is None else s.frequency_penalty,
         "presence_penalty": None if s is None else s.presence_penalty,
-        "logit_bias": None if s is None else {str(k): v for k, v in s.logit_bias.items()},
+        "logit_bias": None if s is None else encode.logit_bias(s.logit_bias),
         "stop": list(info.stop),
         "max_new_tokens": info.max_new_tokens,
         "seed": info.seed,
@@ -195,8 +199,8 @@ def settings(run: RunRecord) -> dict[str, Any]:
 
 
 def document(summary: Summary) -> str:
-    """The summary of one run as one JSON object; a value that is no finite number is null."""
-    return json.dumps({**settings(summary.run), **finite(summary.values())}, ensure_ascii=False)
+    """The summary of one run as one JSON object in ASCII; a metric that is no finite number is null."""
+    return json.dumps({**settings(summary.run), **finite(summary.values())})
 
 
 def finite(value: Any) -> Any:

@@ -45,7 +45,7 @@ def command(traces: tuple[Path, ...], as_json: bool) -> int:
         else:
             _show(path, reports)
     if as_json:
-        click.echo(json.dumps(documents, ensure_ascii=False, indent=2))
+        click.echo(json.dumps(documents, indent=2))
     return 2 if not readable else 0 if holds else 1
 
 

@@ -77,7 +77,7 @@ def _print_json(entries: list[Entry]) -> None:
             for run, sequences, rounds in runs
         ] or [{"trace": str(path), "error": error}]
         for document in documents:
-            click.echo(json.dumps(document, ensure_ascii=False))
+            click.echo(json.dumps(document))
 
 
 def _show(entries: list[Entry]) -> None:

@@ -21,6 +21,16 @@ def command(trace: Path, run_id: int | None, as_json: bool) -> int:
     """How many tokens were accepted, what the rounds cost, and what speculation gained.
 
     The names are those of the metrics; each rate stands beside its denominator."""
+    print_summary(trace, run_id=run_id, as_json=as_json)
+    return 0
+
+
+def print_summary(trace: Path, *, run_id: int | None = None, as_json: bool = False) -> None:
+    """Print the summary of every run of a trace, or of one; `live` and `replay` do so where there is no terminal.
+
+    Raises:
+        TraceError: the trace cannot be read, or holds no such run.
+    """
     from specview.cli.progress import working
     from specview.cli.wording import warn
     from specview.errors import TraceError
@@ -44,29 +54,6 @@ def command(trace: Path, run_id: int | None, as_json: bool) -> int:
                 if number:
                     click.echo()
                 show(summary)
-    return 0
-
-
-def print_summary(trace: Path) -> None:
-    """Print the summary of every run of a trace: what `live` and `replay` do where there is no terminal.
-
-    Raises:
-        TraceError: the trace cannot be read, or holds no run.
-    """
-    from specview.cli.wording import warn
-    from specview.errors import TraceError
-    from specview.summary import summarize
-    from specview.trace.reader import TraceReader
-
-    with TraceReader(trace) as reader:
-        warn(reader)
-        runs = reader.runs()
-        if not runs:
-            raise TraceError(f"{trace} holds no run.")
-        for number, run in enumerate(runs):
-            if number:
-                click.echo()
-            show(summarize(reader, run))
 
 
 def show(summary: Summary) -> None:

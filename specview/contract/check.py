@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from engine.round import Round
 from specview.contract import caches, commits, outcomes, verdicts
-from specview.contract.report import ClauseReport, Context, Outcome, RunReport, Violation
+from specview.contract.report import LOG_SOURCES, ClauseReport, Context, Outcome, RunReport, Violation
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord, SequenceRecord
 
@@ -50,6 +50,10 @@ TITLES = {
 }
 
 
+NOT_IN_LOGS = frozenset({"C5", "C7", "C8", "C11"})
+"""What these clauses look at, an importer works out from the accepted count; that would only confirm itself."""
+
+
 def check(reader: TraceReader, progress: Progress | None = None) -> list[RunReport]:
     """Check every run of a trace.
 
@@ -67,13 +71,15 @@ def check_run(reader: TraceReader, run: RunRecord, progress: Progress | None = N
     reports = {id_: ClauseReport(id_, title) for id_, title in TITLES.items()}
     sums = outcomes.Sums()
     sampled = run.info.sampling is not None and not run.info.sampling.greedy
+    from_log = run.info.source in LOG_SOURCES
+    clauses = {id_: clause for id_, clause in PER_ROUND.items() if not (from_log and id_ in NOT_IN_LOGS)}
     sequences = 0
     for sequence in reader.all_sequences(run.id):
         sequences += 1
         previous: Round | None = None
         for r in _rounds(reader, sequence, progress):
             context = Context(run.info, sequence, previous)
-            for id_, clause in PER_ROUND.items():
+            for id_, clause in clauses.items():
                 _add(reports[id_], clause(context, r), run, sequence.index, r.index)
             sums.add(r, sampled)
             previous = r

@@ -15,7 +15,7 @@ def c6_correct(context: Context, r: Round) -> Outcome:
     if r.accepted >= r.proposed:
         return NOTHING
     if r.correction_token is None:
-        if r.cut is not None or not _has_tokens(r):
+        if r.cut is not None or context.from_log or not _has_tokens(r):
             return NOTHING
         return Outcome(1, (Finding("no token drawn", "a correction for the rejected candidate"),))
     at = r.accepted + 1
@@ -23,6 +23,8 @@ def c6_correct(context: Context, r: Round) -> Outcome:
     if r.correction_kind != "correction":
         findings.append(Finding(f"a {r.correction_kind} token", "a correction: a candidate was rejected", at))
     rejected = next((p for p in r.positions if p.position == at), None)
+    if context.from_log and (rejected is None or rejected.candidate is None):
+        return NOTHING
     if rejected is not None and rejected.candidate == r.correction_token and not r.residual_fallback:
         findings.append(Finding(f"token {r.correction_token}, the rejected one", "any other token", at))
     for name, value in (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.round import Cost, Round
+from specview import metrics
 from specview.contract.report import JUDGED, NOTHING, Context, Finding, Outcome, is_probability, number
 from specview.trace.records import RunRecord, SequenceRecord
 
@@ -50,8 +51,8 @@ class Sums:
     output: int = 0
     calls: int = 0
     calls_known: bool = True
-    score_ns: int = 0
-    scored: int = 0
+    scoring_ns: int = 0
+    scoring_rounds: int = 0
     tested: int = 0
     """Judged candidates with an overlap, of a sampled run."""
     accepted: int = 0
@@ -63,9 +64,10 @@ class Sums:
         self.output += r.committed_after - r.committed_before
         self.calls_known = self.calls_known and r.target_calls is not None
         self.calls += r.target_calls or 0
-        if r.times.score_ns is not None and r.proposed:
-            self.score_ns += r.times.score_ns
-            self.scored += 1
+        scoring_ns = metrics.scoring_ns(r)
+        if scoring_ns is not None:
+            self.scoring_ns += scoring_ns
+            self.scoring_rounds += 1
         if not sampled:
             return
         for p in r.positions:
@@ -89,10 +91,10 @@ def serial_calls_note(sums: Sums) -> str | None:
 
 def short_scoring_note(sums: Sums, run: RunRecord, costs: Sequence[Cost]) -> str | None:
     """C14 in numbers: the score time ÷ one plain decoding step."""
-    if not sums.scored or not run.baseline_ms_per_token or not math.isfinite(run.baseline_ms_per_token):
+    ratio = metrics.short_scoring_ratio(sums.scoring_ns, sums.scoring_rounds, run.baseline_ms_per_token)
+    if ratio is None:
         return None
-    score_ms = sums.score_ns / sums.scored / 1e6
-    note = f"scoring takes {score_ms / run.baseline_ms_per_token:.2f} × a plain step"
+    note = f"scoring takes {ratio:.2f} × a plain step"
     one = next((c.target_ns for c in costs if c.positions == 1 and c.target_ns), None)
     most = max((c for c in costs if c.target_ns), key=lambda c: c.positions, default=None)
     if one and most and most.target_ns and most.positions > 1:

@@ -16,6 +16,10 @@ JUDGED = ("accepted", "cut", "rejected")
 """The fates of candidates that the acceptance test looked at."""
 
 
+LOG_SOURCES = ("vllm log", "llama.cpp log")
+"""The sources that `specview import` writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One place where a clause does not hold."""
@@ -49,6 +53,11 @@ class Context:
     def greedy(self) -> bool | None:
         """Whether the run decodes greedily; None when its settings were not recorded."""
         return None if self.info.sampling is None else self.info.sampling.greedy
+
+    @property
+    def from_log(self) -> bool:
+        """Whether the run was imported from a log of counts: what is not in the log was worked out, not seen."""
+        return self.info.source in LOG_SOURCES
 
 
 @dataclass(frozen=True, slots=True)

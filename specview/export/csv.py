@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import BinaryIO
 
 from specview.export.cells import safe
-from specview.export.levels import ROWS_PER_FETCH, TEXT, Column, Export, Row
+from specview.export.levels import TEXT, Column, Export, Row, limits
 from specview.trace.reader import TraceReader
 
 _TABLES = {"s": "sequences", "r": "rounds", "p": "positions", "t": "tokens"}
@@ -62,11 +62,12 @@ def _formatted_by_sqlite(export: Export) -> Iterator[tuple[int, str]] | None:
 
 
 def _fetched(reader: TraceReader, sql: str) -> Iterator[tuple[int, str]]:
-    with reader.reading():
+    longest, rows_per_fetch = limits(reader)
+    with reader.reading(longest):
         reader.connection.create_function("text_cell", 1, _text_cell, deterministic=True)
         reader.connection.create_function("json_cell", 1, _json_cell, deterministic=True)
         cursor = reader.connection.execute(sql)
-        while rows := cursor.fetchmany(ROWS_PER_FETCH):
+        while rows := cursor.fetchmany(rows_per_fetch):
             yield len(rows), "".join([line for (line,) in rows])
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from specview.errors import TraceError
 from specview.metrics import PHASES
 from specview.summary import finite, settings, summarize
+from specview.trace.opening import LONGEST_CELL, LONGEST_VALUE
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
 
@@ -19,6 +20,10 @@ Level = Literal["runs", "rounds", "positions", "tokens"]
 Kind = Literal["integer", "real", "text", "json"]
 LEVELS: tuple[Level, ...] = ("runs", "rounds", "positions", "tokens")
 ROWS_PER_FETCH = 2000
+FETCHED_BYTES = 2**24
+"""What the long tokens of rows fetched at once may take."""
+SHOWN_PER_BYTE = 4
+"""A byte of a token shows as `\\xNN` at the longest; a longer text belongs to no token, and is damage."""
 TEXT = "v.text"
 """The SQL of a token's text that is safe to show."""
 
@@ -156,6 +161,18 @@ def _source(level: Level, run_id: int | None) -> str:
     return f"{source} {where}{order}"
 
 
+def chosen_runs(reader: TraceReader, run_id: int | None) -> list[RunRecord]:
+    """The run with this number, or all runs.
+
+    Raises:
+        TraceError: there is no such run, or the trace cannot be read.
+    """
+    runs = [run for run in reader.runs() if run_id in (None, run.id)]
+    if run_id is not None and not runs:
+        raise TraceError(f"{reader.path} has no run {run_id}; `specview list {reader.path}` shows its runs.")
+    return runs
+
+
 def export_of(reader: TraceReader, level: Level, *, run_id: int | None = None, raw_text: bool = False) -> Export:
     """The rows of one level.
 
@@ -166,9 +183,7 @@ def export_of(reader: TraceReader, level: Level, *, run_id: int | None = None, r
     Raises:
         TraceError: there is no such run, or the trace cannot be read.
     """
-    runs = [run for run in reader.runs() if run_id in (None, run.id)]
-    if run_id is not None and not runs:
-        raise TraceError(f"{reader.path} has no run {run_id}; `specview list {reader.path}` shows its runs.")
+    runs = chosen_runs(reader, run_id)
     if level == "runs":
         return _runs(reader, runs)
     if raw_text:
@@ -183,10 +198,20 @@ def export_of(reader: TraceReader, level: Level, *, run_id: int | None = None, r
 
 
 def _rows(reader: TraceReader, sql: str) -> Iterator[list[Row]]:
-    with reader.reading():
+    longest, rows_per_fetch = limits(reader)
+    with reader.reading(longest):
         cursor: sqlite3.Cursor = reader.connection.execute(sql)
-        while rows := cursor.fetchmany(ROWS_PER_FETCH):
+        while rows := cursor.fetchmany(rows_per_fetch):
             yield rows
+
+
+def limits(reader: TraceReader) -> tuple[int, int]:
+    """(Bytes of the longest value that a row may hold, rows to fetch at once). A token of a megabyte is odd and no
+    damage, so where the vocabulary has one, more is allowed, and fewer rows are in memory."""
+    longest = SHOWN_PER_BYTE * reader.longest_token()
+    if longest <= LONGEST_CELL:
+        return LONGEST_CELL, ROWS_PER_FETCH
+    return LONGEST_VALUE, max(1, FETCHED_BYTES // longest)
 
 
 @lru_cache(maxsize=65_536)

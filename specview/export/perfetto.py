@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from engine.round import Round
 from specview.errors import TraceError
+from specview.export.levels import chosen_runs
 from specview.text import showable
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
@@ -20,6 +21,11 @@ TRACKS = ("round", "propose", "score", "accept", "rollback", "record")
 ROUNDS_PER_READ = 1000
 NS_PER_US = 1000.0
 
+_HAS_CLOCKS = (
+    "SELECT EXISTS (SELECT 1 FROM sequences s JOIN rounds r ON r.sequence_id = s.id WHERE s.run_id = ?"
+    " AND (round_ns IS NOT NULL OR propose_ns IS NOT NULL OR score_ns IS NOT NULL))"
+)
+
 Event = dict[str, Any]
 
 
@@ -27,12 +33,12 @@ def write(reader: TraceReader, out: BinaryIO, *, run_id: int | None = None, prog
     """Write the timeline of one run, or of all runs side by side, to a binary stream.
 
     Raises:
-        TraceError: no round of the trace has a clock.
+        TraceError: there is no such run, or no round of the chosen ones has a clock.
     """
-    runs = [run for run in reader.runs() if run_id in (None, run.id)]
-    clocks = "round_ns IS NOT NULL OR propose_ns IS NOT NULL OR score_ns IS NOT NULL"
-    if not reader.number(f"SELECT EXISTS (SELECT 1 FROM rounds WHERE {clocks})"):
-        raise TraceError(f"{reader.path} has no clocks, so there is no timeline; export it as csv or jsonl.")
+    runs = chosen_runs(reader, run_id)
+    if not any(reader.number(_HAS_CLOCKS, run.id) for run in runs):
+        what = f"{reader.path} has" if run_id is None else f"Run {run_id} of {reader.path} has"
+        raise TraceError(f"{what} no clocks, so there is no timeline; export it as csv or jsonl.")
     out.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
     for run in runs:
         _put(out, _names(run), first=run is runs[0])

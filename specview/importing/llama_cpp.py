@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.round import Alternatives, Origin, PhaseTimes, Position, Round
+from engine.round import Alternatives, Fate, Origin, PhaseTimes, Position, Round
 from specview.importing import fields
 from specview.importing.fields import FieldError, count, listing, mapping
-from specview.importing.step import MOST_CANDIDATES, Facts, Step, fates, kind
+from specview.importing.step import MOST_CANDIDATES, Step, fates, kind
 
 
 def matches(line: dict[str, Any]) -> bool:
@@ -41,7 +41,7 @@ class Slots:
         self._open[slot] = (sequence, index + 1, length)
 
 
-def steps(line: dict[str, Any], slots: Slots, facts: Facts) -> Iterator[Step]:
+def steps(line: dict[str, Any], slots: Slots) -> Iterator[Step]:
     """The round that one line tells.
 
     Raises:
@@ -57,17 +57,17 @@ def steps(line: dict[str, Any], slots: Slots, facts: Facts) -> Iterator[Step]:
     token = fields.optional_count(verify.get("target_id"), "verify.target_id")
     slot = fields.optional_count(line.get("slot_id"), "slot_id") or 0
     sequence, index, before = slots.place(slot, fields.optional_count(line.get("prompt_pos"), "prompt_pos"))
-    positions = _positions(tokens, proposed, accepted)
+    judged, rejected = _judged(verify.get("rej_pos"), proposed)
+    positions = _positions(tokens, fates(proposed, judged, rejected))
     after = before + accepted + 1
     slots.advance(slot, sequence, index, after)
-    facts.source = "llama.cpp"
     yield Step(
         sequence,
         Round(
             index=index,
             gamma=None,
             proposed=proposed,
-            judged=_judged(verify.get("rej_pos"), proposed, accepted),
+            judged=judged,
             accepted=accepted,
             committed_before=before,
             committed_after=after,
@@ -86,9 +86,9 @@ def steps(line: dict[str, Any], slots: Slots, facts: Facts) -> Iterator[Step]:
     )
 
 
-def _positions(tokens: list[dict[str, Any]], proposed: int, accepted: int) -> tuple[Position, ...]:
+def _positions(tokens: list[dict[str, Any]], known: list[Fate | None]) -> tuple[Position, ...]:
     made = []
-    for i, fate in enumerate(fates(proposed, accepted)):
+    for i, fate in enumerate(known):
         token = tokens[i] if i < len(tokens) else {}
         made.append(
             Position(
@@ -116,13 +116,14 @@ def _top(value: Any) -> Alternatives:
     return tuple(top)
 
 
-def _judged(rejected: Any, proposed: int, accepted: int) -> int:
-    """What the log says of the first rejection, even where it contradicts the number of accepted candidates."""
+def _judged(rejected: Any, proposed: int) -> tuple[int | None, bool]:
+    """(Candidates judged, whether one was rejected): what the log says of the first rejection, even where it
+    contradicts the number of accepted candidates; (None, False) where it says nothing."""
     if rejected is None:
-        return min(proposed, accepted + 1)
+        return None, False
     if type(rejected) is not int or not -1 <= rejected <= MOST_CANDIDATES:
         raise FieldError("verify.rej_pos is neither -1 nor a position")
-    return proposed if rejected == -1 else rejected + 1
+    return (proposed, False) if rejected == -1 else (rejected + 1, True)
 
 
 def _committed(

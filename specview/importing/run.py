@@ -34,10 +34,10 @@ def import_log(
     Raises:
         TraceError: a line is not what the format says, or nothing in the log is a round. Nothing is left behind.
     """
-    facts = Facts(source=form or "")
+    facts = Facts()
     writer = TraceWriter(output, force=force)
     try:
-        info = RunInfo(uuid=uuid.uuid4().hex, source=form or "import")
+        info = RunInfo(uuid=uuid.uuid4().hex, source=facts.source)
         writer.begin_run(info)
         rounds = _write(_steps(lines, name, form, facts), writer, progress)
         if not rounds:
@@ -82,8 +82,8 @@ def _steps(lines: Iterable[str], name: str, form: Form | None, facts: Facts) -> 
             form = form or _form(line)
             if form is None:
                 continue  # a response without metrics, or a chunk of a stream before the last
-            facts.source = form
-            yield from vllm.steps(line, number, facts) if form == "vllm" else llama_cpp.steps(line, slots, facts)
+            facts.source = f"{form} log"
+            yield from vllm.steps(line, number, facts) if form == "vllm" else llama_cpp.steps(line, slots)
         except FieldError as error:
             raise TraceError(f"{name}, line {number}: {error}; nothing was imported.") from error
 

@@ -28,15 +28,23 @@ class Step:
 class Facts:
     """What a log tells about the run as a whole, as it becomes known."""
 
-    source: str
+    source: str = "log"
+    """Tells the contract that much of these rounds was worked out, not seen."""
     target: str | None = None
     gamma: int | None = None
 
 
-def fates(proposed: int, accepted: int) -> list[Fate]:
-    """The fates that a number of accepted candidates stands for: accepted, then rejected, then discarded."""
-    found: list[Fate] = ["accepted"] * min(accepted, proposed)
-    if accepted < proposed:
+def fates(proposed: int, judged: int | None, rejected: bool) -> list[Fate | None]:
+    """What a first rejection says of each candidate; nothing where the log does not tell it.
+
+    Args:
+        judged: candidates up to the first rejected one, itself included.
+        rejected: whether one was rejected.
+    """
+    if judged is None:
+        return [None] * proposed
+    found: list[Fate | None] = ["accepted"] * min(proposed, judged - rejected)
+    if rejected and len(found) < proposed:
         found.append("rejected")
     return found + ["discarded"] * (proposed - len(found))
 
@@ -48,6 +56,6 @@ def kind(proposed: int, accepted: int) -> CorrectionKind:
     return "bonus" if accepted >= proposed else "correction"
 
 
-def bare_positions(proposed: int, accepted: int) -> tuple[Position, ...]:
-    """Positions of which no more than their fate is known."""
-    return tuple(Position(i, fate=fate) for i, fate in enumerate(fates(proposed, accepted), 1))
+def bare_positions(proposed: int) -> tuple[Position, ...]:
+    """Positions of which no more is known than that a candidate stood there."""
+    return tuple(Position(i) for i in range(1, proposed + 1))

@@ -24,7 +24,9 @@ def totals(
     sums = connection.execute(
         "SELECT max(max(proposed), max(accepted)), count(*), sum(proposed), sum(judged), count(judged), sum(accepted),"
         " sum(committed_after - committed_before), count(round_ns), sum(propose_ns), sum(score_ns), sum(accept_ns),"
-        f" sum(rollback_ns), sum(record_ns), sum(round_ns), sum(target_calls), sum(draft_calls) FROM rounds {where}",
+        " sum(rollback_ns), sum(record_ns), sum(round_ns), sum(target_calls), sum(draft_calls),"
+        " sum(score_ns) FILTER (WHERE proposed > 0), count(score_ns) FILTER (WHERE proposed > 0)"
+        f" FROM rounds {where}",
         value,
     ).fetchone()
     widest, rounds, proposed, judged, judged_known, accepted, output, timed, *rest = sums

@@ -62,6 +62,8 @@ class _Column:
 def percentiles(connection: sqlite3.Connection, run_id: int, columns: Sequence[str]) -> dict[str, Percentiles | None]:
     """The percentiles of integer columns of `rounds` over one run; None for a column with no value in it.
 
+    It scans more than once: a trace that may grow must be read in one transaction.
+
     Raises:
         DamagedValueError: a column holds what is no whole number.
     """

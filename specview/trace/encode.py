@@ -7,7 +7,8 @@ alternatives are formatted by hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -42,6 +43,7 @@ POSITION_COLUMNS = (
 TOKEN_COLUMNS = ("sequence_id", "position", "token", "origin", "round_id")
 VOCAB_COLUMNS = ("run_id", "token", "bytes", "text", "special")
 
+_DRAFT_STOP = ROUND_FIELDS.index("draft_stop") + 2
 _round_values = attrgetter(*ROUND_FIELDS)
 _ROUND_REALS = tuple(
     ROUND_FIELDS.index(f) + 2
@@ -62,29 +64,40 @@ def real(value: float | None) -> float | str | None:
 
 def run_row(info: RunInfo) -> Row:
     """The values of `RUN_COLUMNS`."""
+    return tuple(text(value) if isinstance(value, str) else value for value in _run_values(info))
+
+
+def _run_values(info: RunInfo) -> Row:
     s = info.sampling
     settings: Row = (None,) * 8 if s is None else _sampling_row(s)
     return (
         info.uuid, info.source, info.draft, info.target, info.proposer, info.vocab_size, info.device,
         info.device_name, info.target_dtype, info.draft_dtype, info.gamma, info.gamma_schedule, *settings,
-        json.dumps(list(info.stop), ensure_ascii=False) if info.stop else None, info.max_new_tokens, info.seed,
+        json.dumps([text(s) for s in info.stop], ensure_ascii=False) if info.stop else None,
+        info.max_new_tokens, info.seed,
         None if info.chat is None else int(info.chat),
-        json.dumps(dict(info.versions), ensure_ascii=False) if info.versions else None,
+        json.dumps({text(k): text(v) for k, v in info.versions.items()}, ensure_ascii=False) if info.versions else None,
     )  # fmt: skip
 
 
 def _sampling_row(s: Sampling) -> Row:
-    bias = json.dumps({str(token): value for token, value in s.logit_bias.items()}) if s.logit_bias else None
+    bias = json.dumps(logit_bias(s.logit_bias)) if s.logit_bias else None
     return (
         s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.frequency_penalty, s.presence_penalty, bias,
     )  # fmt: skip
 
 
+def logit_bias(bias: Mapping[int, float]) -> dict[str, float | str]:
+    """Token id → logits, JSON-ready. JSON has no infinity, and a bias may forbid a token altogether: "-inf"."""
+    return {str(token): value if math.isfinite(value) else str(value) for token, value in bias.items()}
+
+
 def round_row(round_id: int, sequence_id: int, round_: Round) -> Row:
     """The values of `ROUND_COLUMNS`."""
     row = (round_id, sequence_id, *_round_values(round_))
-    if any(row[i] != row[i] for i in _ROUND_REALS):
+    if round_.draft_stop is not None or any(row[i] != row[i] for i in _ROUND_REALS):
         values = list(row)
+        values[_DRAFT_STOP] = text(values[_DRAFT_STOP])
         for i in _ROUND_REALS:
             values[i] = real(values[i])
         return tuple(values)

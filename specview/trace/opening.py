@@ -35,6 +35,10 @@ READING_ERRORS = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 COPY_LIMIT = 2_000_000_000
 
 
+class NotATraceError(TraceError):
+    """The file is somebody else's: text, or another program's database."""
+
+
 @dataclass(slots=True)
 class Opened:
     """A read-only connection. `immutable` is a file whose log is missing; `warning` is a sentence about it."""
@@ -83,7 +87,7 @@ def unreadable(path: Path, error: Exception) -> TraceError:
     code = getattr(error, "sqlite_errorname", "")
     said = showable(str(error), limit=LONGEST_REASON)  # SQLite quotes what it stumbles over
     if code.startswith("SQLITE_NOTADB"):
-        return TraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
+        return NotATraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
     if isinstance(error, UnicodeDecodeError):
         said = "text that is no UTF-8"
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_TOOBIG")) or "malformed" in said or "UTF-8" in said:
@@ -105,7 +109,6 @@ def open_read_only(path: Path) -> Opened:
     # A follower may hold the file while its log was already folded and removed; then there is nothing to miss.
     immutable = wal_mode and not Path(f"{path}-wal").exists()
     opened = _connect(path, "immutable=1" if immutable else "mode=ro")
-    opened.immutable = immutable
     try:
         try:
             _require_trace(path, opened.connection)
@@ -151,7 +154,7 @@ def _peek(path: Path) -> bytes | None:
     if not header:
         raise TraceError(f"{path} is empty: nothing was recorded into it, or it was copied without its -wal.")
     if not header.startswith(MAGIC):
-        raise TraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
+        raise NotATraceError(f"{path} is not a specview trace; record one with `specview record -o FILE`.")
     return header
 
 
@@ -167,20 +170,25 @@ def _connect(path: Path, mode: str) -> Opened:
         )
     except (OSError, sqlite3.Error) as error:
         raise unreadable(path, error) from error
-    identity = (status.st_dev, status.st_ino)
-    hold(identity)
+    # An immutable file is read without locks, so the next reader here may peek into it too.
+    immutable = mode == "immutable=1"
+    identity = None if immutable else (status.st_dev, status.st_ino)
+    if identity is not None:
+        hold(identity)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
     # A trace may come from anyone: no function or virtual table of its schema runs with our rights.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA query_only = ON")
-    return Opened(path, connection, _identity=identity)
+    return Opened(path, connection, immutable, _identity=identity)
 
 
 def _require_trace(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != schema.APPLICATION_ID:
-        raise TraceError(f"{path} is a database, but not a specview trace; record one with `specview record -o FILE`.")
+        raise NotATraceError(
+            f"{path} is a database, but not a specview trace; record one with `specview record -o FILE`."
+        )
     if version > schema.VERSION:
         raise TraceError(
             f"{path} has trace format {version}, newer than this specview's {schema.VERSION}; "

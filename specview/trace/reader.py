@@ -148,6 +148,11 @@ class TraceReader:
                 known.update((entry.token, entry) for entry in map(decode.vocab_entry, rows))
         return known
 
+    def longest_token(self) -> int:
+        """Bytes of the longest token."""
+        with self.reading(opening.LONGEST_VALUE):
+            return self.connection.execute("SELECT max(length(bytes)) FROM vocab").fetchone()[0] or 0
+
     def totals(self, run_id: int, sequence_id: int | None = None, *, overlap: bool = False) -> Totals:
         """The sums behind the metrics of a run or of one sequence; scans its rounds (`overlap`: its positions too)."""
         with self.reading():
@@ -169,6 +174,17 @@ class TraceReader:
                     (run_id,),
                 ),
             )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read inside is of one moment, however the trace grows meanwhile."""
+        with self.reading():
+            connection = self.connection
+            connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            connection.rollback()
 
     def changed(self) -> bool:
         """Whether the file has new content since this was last asked (true the first time).

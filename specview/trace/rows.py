@@ -46,7 +46,7 @@ class RowWriter:
     def update_status(self, run: int, status: Status, message: str | None, now: str) -> None:
         self._connection.execute(
             "UPDATE runs SET status = ?, message = ?, finished = ? WHERE id = ?",
-            (status, message, now if status in FINAL_STATUSES else None, run),
+            (status, encode.text(message), now if status in FINAL_STATUSES else None, run),
         )
 
     def update_baseline(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.round import FINAL_STATUSES
 from specview.errors import TraceError
-from specview.trace import opening, process, schema
+from specview.trace import encode, opening, process, schema
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 LOCK_SECONDS = 10.0
@@ -96,15 +96,13 @@ class TraceFile:
 
     def _require_no_writer(self, *, must_be_trace: bool) -> None:
         try:
-            with opening.open_read_only(self.path) as opened:
-                marks = opened.connection.execute("SELECT host, pid, process_start, status FROM runs").fetchall()
+            writer = _living_writer(self.path)
         except (TraceError, *opening.READING_ERRORS) as error:
             if must_be_trace:
                 raise error if isinstance(error, TraceError) else opening.unreadable(self.path, error) from error
             return
-        for host, pid, start, status in marks:
-            if status not in FINAL_STATUSES and process.alive(process.ProcessMark(host, pid, start)):
-                raise TraceError(f"{self.path} is being written by process {pid}; choose another file with -o.")
+        if writer is not None:
+            raise TraceError(f"{self.path} is being written by process {writer}; choose another file with -o.")
 
     def _set_aside(self) -> None:
         """What --force replaces is kept until the new trace is there, for the case that nothing comes of it."""
@@ -195,7 +193,9 @@ class TraceFile:
         """After a failure: say so in the file if it still takes that, and leave the rest as it is."""
         with suppress(sqlite3.Error, OSError):  # the failure itself is already on its way to the user
             self.connection.execute("PRAGMA busy_timeout = 200")
-            self.connection.execute("UPDATE runs SET status = 'failed', message = ? WHERE id = ?", (message, run))
+            self.connection.execute(
+                "UPDATE runs SET status = 'failed', message = ? WHERE id = ?", (encode.text(message), run)
+            )
             _switch_to_rollback_journal(self.connection)
         self._let_go()
         self._drop_backup()
@@ -231,12 +231,29 @@ _DELETE_RUNS = (
 )
 
 
+def _living_writer(path: Path) -> int | None:
+    """The process that writes a run of the trace, if one does."""
+    with opening.open_read_only(path) as opened:
+        for host, pid, start, status in opened.connection.execute("SELECT host, pid, process_start, status FROM runs"):
+            if status not in FINAL_STATUSES and process.alive(process.ProcessMark(host, pid, start)):
+                return int(pid)
+    return None
+
+
 def fold(path: Path) -> bool:
-    """Bring a trace that a follower kept in WAL mode back to one file; False when someone still holds it.
+    """Bring a trace that a follower kept in WAL mode back to one file; False when someone still holds or writes it, and
+    when it is no trace. What is no trace is left alone.
 
     Raises:
-        TraceError: the file cannot be opened for writing.
+        TraceError: the trace cannot be read, or not be opened for writing.
     """
+    try:
+        if _living_writer(path) is not None:
+            return False
+    except opening.NotATraceError:
+        return False
+    except opening.READING_ERRORS as error:
+        raise opening.unreadable(path, error) from error
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=1.0, isolation_level=None)
         try:

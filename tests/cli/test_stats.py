@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import pty
+import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.round import Sampling
+from specview.trace.writer import TraceWriter
 from tests import synthetic
 
 Specview = Callable[..., Any]
@@ -60,6 +65,27 @@ def test_stats_of_one_run(specview: Specview, trace: Path) -> None:
     result = specview("stats", trace, "--run", 4)
     assert result.code == 2
     assert result.err == f"specview: {trace} has no run 4; it has 1.\n"
+
+
+def test_json_holds_no_control_and_no_override(specview: Specview, tmp_path: Path) -> None:
+    hostile = "a\x9b\x7f\u202e\u2066b"
+    path = tmp_path / f"t{hostile}.db"
+    with TraceWriter(path) as writer:
+        info = replace(synthetic.run_info(random.Random(1)), target=hostile, stop=(hostile,))
+        writer.begin_run(replace(info, sampling=Sampling(logit_bias={5: -math.inf})))
+        writer.close("finished", hostile)
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    for command in ("stats", "list", "check"):
+        out = specview(command, path, "--json").out
+        assert out.isascii()
+        assert "\x7f" not in out
+        document = json.loads(out, parse_constant=refuse)
+        if command != "check":
+            assert (document["target"], document["message"]) == (hostile, hostile)
+            assert document["logit_bias"] == {"5": "-inf"}
 
 
 def test_export_to_stdout_and_to_a_file(specview: Specview, trace: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import random
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.csv
 import pyarrow.parquet
@@ -262,6 +263,39 @@ def test_perfetto_without_clocks_is_refused(tmp_path: Path) -> None:
     connection.close()
     with TraceReader(tmp_path / "trace.db") as reader, pytest.raises(TraceError, match="has no clocks"):
         perfetto.write(reader, io.BytesIO(), progress=ignore)
+
+
+def test_perfetto_looks_at_the_chosen_run(tmp_path: Path) -> None:
+    path = tmp_path / "trace.db"
+    with TraceWriter(path) as writer:
+        for times in (PhaseTimes(), PhaseTimes(round_ns=5)):
+            writer.begin_run(synthetic.run_info(random.Random(times.round_ns)))
+            sequence = writer.begin_sequence(synthetic.prompt())
+            writer.add_round(sequence, Round(0, 4, 1, None, 1, 12, 14, times=times))
+    with TraceReader(path) as reader:
+        for run_id, words in ((77, "has no run 77"), (1, "Run 1 .* has no clocks")):
+            out = io.BytesIO()
+            with pytest.raises(TraceError, match=words):
+                perfetto.write(reader, out, run_id=run_id, progress=ignore)
+            assert out.getvalue() == b""
+        out = io.BytesIO()
+        perfetto.write(reader, out, run_id=2, progress=ignore)
+        assert {event["pid"] for event in json.loads(out.getvalue())["traceEvents"]} == {2}
+
+
+@pytest.mark.parametrize("write", [csv.write, jsonl.write, parquet.write])
+@pytest.mark.parametrize("raw_text", [False, True])
+def test_a_token_of_a_megabyte_is_no_damage(write: Any, raw_text: bool, tmp_path: Path) -> None:
+    path = tmp_path / "trace.db"
+    with TraceWriter(path) as writer:
+        writer.begin_run(synthetic.run_info(random.Random(1)))
+        writer.add_vocab([VocabEntry(5, b"x" * 1_000_000)])
+        writer.begin_sequence(Sequence(0, "p", (5,)))
+    out = io.BytesIO()
+    with TraceReader(path) as reader:
+        write(export_of(reader, "tokens", raw_text=raw_text), out, raw_text=raw_text, progress=ignore)
+    if write is not parquet.write:
+        assert b"x" * 1_000_000 in out.getvalue()
 
 
 def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,10 @@ from hypothesis import strategies as st
 
 from engine.round import Cost, PhaseTimes, Position, Round
 from specview import metrics
+from specview.contract import check
 from specview.metrics import Totals
 from specview.summary import summarize
+from specview.trace import distribution
 from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
 from tests import synthetic
@@ -72,6 +77,8 @@ def test_a_missing_denominator_is_none_and_never_a_guess() -> None:
     assert metrics.judged_acceptance_rate(t) is None
     assert metrics.tokens_per_second(t) is None, "a round without a clock makes the wall time unknown"
     assert metrics.measured_speedup(metrics.totals(ROUNDS), None) is None
+    uncounted = metrics.totals([Round(0, 3, 3, 2, 1, 10, 12)])
+    assert metrics.target_calls_per_token(uncounted) is None, "rounds are no count of forwards"
 
 
 def test_the_papers_formulas() -> None:
@@ -85,7 +92,9 @@ def test_the_papers_formulas() -> None:
     assert metrics.time_to_first_token_ms(2_000_000, 1_000_000, 500_000) == 3.5
     assert metrics.time_to_first_token_ms(2_000_000, None, 500_000) == 2.5
     assert metrics.time_to_first_token_ms(None, None, 500_000) is None
-    assert metrics.short_scoring_ratio(30e6, 20.0) == 1.5
+    assert metrics.short_scoring_ratio(60_000_000, 2, 20.0) == 1.5
+    assert metrics.short_scoring_ratio(None, 0, 20.0) is None
+    assert metrics.short_scoring_ratio(60_000_000, 2, float("nan")) is None
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(0, 40))
@@ -136,8 +145,73 @@ def test_sums_and_percentiles_in_sql_are_those_of_python(tmp_path: Path) -> None
             assert spread.mean == pytest.approx(sum(times) / len(times))
 
 
+def test_check_and_stats_tell_the_same_short_scoring_ratio(tmp_path: Path) -> None:
+    """A round that proposed nothing is a plain step, and no part of it."""
+    path = tmp_path / "trace.db"
+    with TraceWriter(path) as writer:
+        writer.begin_run(synthetic.run_info(random.Random(1)))
+        sequence = writer.begin_sequence(synthetic.prompt())
+        writer.set_baseline(10.0, 8, (), None)
+        for index, (proposed, ms) in enumerate(((3, 20), (0, 10), (3, 40))):
+            times = PhaseTimes(score_ns=ms * 1_000_000, round_ns=50_000_000)
+            writer.add_round(sequence, Round(index, 3, proposed, None, 0, 12 + index, 13 + index, times=times))
+    with TraceReader(path) as reader:
+        (run,) = reader.runs()
+        assert summarize(reader, run).values()["short_scoring_ratio"] == 3.0
+        (note,) = [c.note for c in check(reader)[0].clauses if c.id == "C14"]
+        assert "scoring takes 3.00 × a plain step" in str(note)
+
+
+@pytest.mark.parametrize(("schedule", "known"), [("fixed", True), ("constant", True), (None, True), ("auto", False)])
+def test_formulas_for_one_gamma_are_left_out_where_it_changes(
+    schedule: str | None, known: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.db"
+    with TraceWriter(path) as writer:
+        writer.begin_run(replace(synthetic.run_info(random.Random(1)), gamma_schedule=schedule))
+        writer.add_costs([Cost(1, 100, 10)])
+        sequence = writer.begin_sequence(synthetic.prompt())
+        for r in synthetic.rounds(20):
+            writer.add_round(sequence, r)
+    with TraceReader(path) as reader:
+        values = summarize(reader, reader.runs()[0]).values()
+    assert (values["expected_tokens_per_round"] is not None) == known
+    assert (values["expected_speedup"] is not None) == known
+
+
+def test_a_summary_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is committed between any two reads of the summary."""
+    path = tmp_path / "trace.db"
+    writer = TraceWriter(path)
+    writer.begin_run(synthetic.run_info(random.Random(1)))
+    sequence = writer.begin_sequence(synthetic.prompt())
+    made = synthetic.rounds(200, pool=40)
+
+    def commit(count: int) -> None:
+        for _ in range(count):
+            index = (r := next(made)).index
+            writer.add_round(sequence, r)
+        with TraceReader(path) as other:
+            while other.round_count(sequence) <= index:
+                time.sleep(0.005)
+
+    commit(20)
+    scan = distribution._batches
+
+    def scan_and_commit(*arguments: Any) -> Any:
+        yield from scan(*arguments)
+        commit(20)
+
+    monkeypatch.setattr(distribution, "_batches", scan_and_commit)
+    with TraceReader(path) as reader:
+        summary = summarize(reader, reader.runs()[0])
+        score = summary.clocks["score"]
+        assert score is not None
+        assert summary.totals.num_rounds == score.count == 20
+        assert reader.round_count(sequence) > 20, "the transaction ended with the summary"
+    writer.close("finished")
+
+
 def _with_sums_of(counted: Totals, expected: Totals) -> Totals:
     """The expected totals with the counted float sums, which depend on the order of addition."""
-    from dataclasses import replace
-
     return replace(expected, overlap_sums=counted.overlap_sums)

@@ -176,6 +176,18 @@ def test_a_trace_that_is_being_written_is_read(folder: Path, writable: bool) -> 
     assert read_as_a_user(path)["status"] == "finished"
 
 
+def test_a_second_reader_of_a_copy_writes_nothing_either(folder: Path) -> None:
+    from specview.trace.reader import TraceReader
+
+    path = copied_without_its_log(folder, 30)
+    before = listing(folder)
+    with TraceReader(path) as first, TraceReader(path) as second:
+        assert "-wal" in str(first.warning)
+        assert second.warning == first.warning
+        assert second.round_count(1) == first.round_count(1) == 30
+        assert listing(folder) == before
+
+
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
 @pytest.mark.parametrize("folded", [0, 30])
 def test_a_copy_without_its_log_says_what_it_lacks(folder: Path, writable: bool, folded: int) -> None:

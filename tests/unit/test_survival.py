@@ -270,6 +270,31 @@ def test_a_follower_that_does_not_let_go_leaves_a_readable_file(
     assert stored_rounds(path) == 30
 
 
+def test_only_a_trace_that_nobody_writes_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = tmp_path / "foreign.db"
+    other = sqlite3.connect(foreign, isolation_level=None)
+    other.execute("PRAGMA journal_mode = WAL")
+    other.execute("CREATE TABLE t (a)")
+    other.close()
+    assert foreign.read_bytes()[18:20] == b"\2\2"
+    before = foreign.read_bytes()
+    assert not storage.fold(foreign)
+    assert foreign.read_bytes() == before
+    (tmp_path / "notes.txt").write_text("no database at all, and long enough to be looked at twice" * 9)
+    assert not storage.fold(tmp_path / "notes.txt")
+
+    path = tmp_path / "trace.db"
+    writer, sequence = recording(path)
+    wait_for(lambda: stored_rounds(path) == 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "_switch_to_rollback_journal", lambda _: pytest.fail("somebody writes it"))
+        assert not storage.fold(path)
+    for r in synthetic.rounds(5, pool=40):
+        writer.add_round(sequence, r)
+    writer.close("finished")
+    assert storage.fold(path)
+
+
 def test_a_reader_in_another_thread_does_not_stop_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "trace.db"
     writer, sequence = recording(path)

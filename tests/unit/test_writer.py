@@ -13,6 +13,7 @@ import pytest
 
 from engine.round import Cost, PhaseTimes, Position, Round, RunInfo, Sampling, Sequence, VocabEntry
 from specview.errors import TraceError
+from specview.summary import settings
 from specview.trace import process
 from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
@@ -292,6 +293,34 @@ def test_lone_surrogates_in_a_prompt_are_kept_as_escapes(tmp_path: Path) -> None
         writer.begin_sequence(Sequence(0, "a\ud800b", (5,)))
     with TraceReader(tmp_path / "trace.db") as reader:
         assert reader.sequences(1)[0].prompt == "a\\ud800b"
+
+
+def test_lone_surrogates_anywhere_do_not_stop_the_writer(tmp_path: Path) -> None:
+    odd, kept = "a\ud800b", "a\\ud800b"
+    with TraceWriter(tmp_path / "trace.db") as writer:
+        writer.begin_run(info(draft=odd, target=odd, device_name=odd, stop=(odd,), versions={odd: odd}))
+        writer.set_status("running", odd)
+        writer.add_round(writer.begin_sequence(synthetic.prompt()), replace(full_round(), draft_stop=odd))
+        writer.close("finished", odd)
+    with TraceReader(tmp_path / "trace.db") as reader:
+        (run,) = reader.runs()
+        assert (run.info.draft, run.info.target, run.info.device_name, run.message) == (kept,) * 4
+        assert (run.info.stop, run.info.versions) == ((kept,), {kept: kept})
+        assert reader.rounds(1, 0, 9)[0].draft_stop == kept
+
+
+def test_a_bias_that_forbids_a_token_is_valid_json_and_comes_back(tmp_path: Path) -> None:
+    bias = {5: -math.inf, 7: math.inf, 9: -2.5}
+    with TraceWriter(tmp_path / "trace.db") as writer:
+        writer.begin_run(info(sampling=Sampling(logit_bias=bias)))
+        writer.close("finished")
+    with TraceReader(tmp_path / "trace.db") as reader:
+        (run,) = reader.runs()
+        assert run.info.sampling is not None
+        assert run.info.sampling.logit_bias == bias
+        assert reader.number("SELECT json_valid(logit_bias) FROM runs") == 1
+        assert reader.number("SELECT json_extract(logit_bias, '$.\"5\"') = '-inf' FROM runs") == 1
+        assert settings(run)["logit_bias"] == {"5": "-inf", "7": "inf", "9": -2.5}
 
 
 def test_a_writer_that_is_gone_is_told_from_one_that_lives() -> None:
