@@ -20,6 +20,9 @@ from tests.tui.driving import until
 FOLDER = Path("screenshots")
 TRACES = (Path("traces/sample.db"), Path("traces/lesson.db"))
 
+AT_THE_ROUND = ("pagedown", "pagedown", *("right",) * 4)
+"""To round 25 of the sample: two candidates accepted, one rejected, one discarded."""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -33,13 +36,13 @@ class Picture:
 
 
 PICTURES = (
-    Picture("replay", (160, 44), ("pagedown", "right", "right"), "Output"),
-    Picture("replay-100x30", (100, 30), ("pagedown", "right", "right"), "Output"),
-    Picture("replay-light", (120, 36), ("pagedown", "right", "right"), "Output", "specview-light"),
-    Picture("replay-contrast", (120, 36), ("pagedown", "right", "right"), "Output", "specview-contrast"),
-    Picture("replay-colour-blind", (120, 36), ("pagedown", "right", "right"), "Output", "specview-colour-blind"),
-    Picture("phase-propose", (120, 36), ("pagedown", "shift+right"), "propose"),
-    Picture("phase-score", (120, 36), ("pagedown", "shift+right", "shift+right"), "score"),
+    Picture("replay", (160, 44), AT_THE_ROUND, "Output"),
+    Picture("replay-100x30", (100, 30), AT_THE_ROUND, "Output"),
+    Picture("replay-light", (120, 36), AT_THE_ROUND, "Output", "specview-light"),
+    Picture("replay-contrast", (120, 36), AT_THE_ROUND, "Output", "specview-contrast"),
+    Picture("replay-colour-blind", (120, 36), AT_THE_ROUND, "Output", "specview-colour-blind"),
+    Picture("phase-propose", (120, 36), (*AT_THE_ROUND, "shift+right"), "propose"),
+    Picture("phase-score", (120, 36), (*AT_THE_ROUND, "shift+right", "shift+right"), "score"),
     Picture("statistics", (160, 48), ("s",), "What if γ were"),
     Picture("filter", (100, 30), ("f",), "full acceptance"),
     Picture("help", (100, 44), ("question_mark",), "Playing"),
