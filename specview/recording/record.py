@@ -176,7 +176,7 @@ class _Recorder:
         # The run stands in the trace before torch is imported, which takes seconds, so that a follower sees it load.
         info = RunInfo(self._uuid, draft=settings.draft, target=settings.target, sampling=settings.sampling)
         self.writer.begin_run(info)
-        self._stage("starting the engine")
+        self._stage("Starting the engine")
         try:
             from engine.session import load_session
         except ModuleNotFoundError as error:
@@ -208,7 +208,7 @@ class _Recorder:
             # Only now: whether a chat template was used is known with the first prompt.
             self.writer.update_info(replace(session.info, uuid=self._uuid))
         baseline = self._measure(session, ids) if not self.sequences else None
-        self._stage("reading the prompt")
+        self._stage("Reading the prompt")
         sequence = replace(session.prefill(index, text, ids), request_id=prompt.request_id)
         self._explain(session, ids)
         handle = self._open = self.writer.begin_sequence(sequence)
@@ -231,10 +231,10 @@ class _Recorder:
         """Plain decoding and the cost curve, once a run. An auto γ needs the curve even where no baseline is wanted."""
         baseline = None
         if self.settings.baseline_tokens:
-            self._stage("measuring plain decoding")
+            self._stage("Measuring plain decoding")
             baseline = session.baseline(ids, self.settings.baseline_tokens)
         if self.settings.baseline_tokens or self.settings.gamma == "auto":
-            self._stage("measuring the cost of scoring several positions")
+            self._stage("Measuring the cost of scoring several positions")
             self.writer.add_costs(session.costs(ids))
         return baseline
 
