@@ -10,6 +10,7 @@ from typing import Any
 from engine.round import FINAL_STATUSES
 from specview import metrics
 from specview.metrics import Totals
+from specview.plain import PlainComparison, comparisons
 from specview.trace import encode
 from specview.trace.distribution import Percentiles
 from specview.trace.reader import TraceReader
@@ -46,6 +47,8 @@ class Summary:
     """Mean, median and 95th percentile over the sequences."""
     cost_ratio: float | None
     measured_speedup: float | None
+    plain: PlainComparison | None
+    """A greedy run against plain greedy decoding: the first sequence that leaves it, or the first compared."""
 
     @property
     def gamma(self) -> int | None:
@@ -54,6 +57,7 @@ class Summary:
     def values(self) -> dict[str, Any]:
         """Metric name → value, JSON-ready: numbers, lists of numbers, or None."""
         t, run = self.totals, self.run
+        parting = None if self.plain is None else self.plain.parting
         alpha = metrics.mean_overlap(t)
         if alpha is None:
             alpha = metrics.judged_acceptance_rate(t)
@@ -83,6 +87,9 @@ class Summary:
             "baseline_ms_per_token": run.baseline_ms_per_token,
             "baseline_tokens": run.baseline_tokens,
             "measured_speedup": self.measured_speedup,
+            "plain_tokens_compared": None if self.plain is None else self.plain.compared,
+            "plain_tokens_agreed": None if self.plain is None else self.plain.agreed,
+            "plain_parting_margin": parting.margin if parting is not None else None,
             "cost_ratio": self.cost_ratio,
             "short_scoring_ratio": metrics.short_scoring_ratio(
                 t.scoring_ns, t.scoring_rounds, run.baseline_ms_per_token
@@ -128,7 +135,17 @@ def summarize(reader: TraceReader, run: RunRecord) -> Summary:
             time_to_first_token_ms=_first_token(reader, run),
             cost_ratio=metrics.cost_ratio(reader.costs(run.id)),
             measured_speedup=metrics.measured_speedup(totals, run.baseline_ms_per_token),
+            plain=_against_plain(reader, run),
         )
+
+
+def _against_plain(reader: TraceReader, run: RunRecord) -> PlainComparison | None:
+    first = None
+    for found in comparisons(reader, run):
+        if found.parting is not None:
+            return found
+        first = first or found
+    return first
 
 
 def _scan(reader: TraceReader, run: RunRecord) -> tuple[Totals, dict[str, Percentiles | None]]:

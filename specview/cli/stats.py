@@ -86,6 +86,7 @@ def _counts(s: Summary) -> Table:
         mean_overlap,
         target_calls_per_token,
     )
+    from specview.plain import sentence
 
     t = s.totals
     made = table((("rounds and tokens", False), ("", True), ("", False)))
@@ -110,6 +111,11 @@ def _counts(s: Summary) -> Table:
         ),
         ("mean_acceptance_length", _decimal(mean_acceptance_length(t)), "tokens a round"),
         ("target_calls_per_token", _decimal(target_calls_per_token(t)), "plain decoding has 1"),
+        (
+            "plain_tokens_agreed",
+            _whole(None if s.plain is None else s.plain.agreed),
+            sentence(s.plain) if s.plain else "",
+        ),
     )
     for name, value, remark in rows:
         made.add_row(cell(name), cell(value), cell(remark, "dim"))

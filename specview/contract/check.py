@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from engine.round import Round
 from specview.contract import caches, commits, outcomes, verdicts
 from specview.contract.report import LOG_SOURCES, ClauseReport, Context, Outcome, RunReport, Violation
+from specview.plain import against_plain
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord, SequenceRecord
 
@@ -93,17 +94,13 @@ def check_run(reader: TraceReader, run: RunRecord, progress: Progress | None = N
 
 
 def _greedy(reader: TraceReader, run: RunRecord, sequence: SequenceRecord, report: ClauseReport) -> None:
-    start = sequence.prompt_tokens
-
-    def output(count: int) -> list[int]:
-        return [t.token for t in reader.tokens(sequence.id, start, start + count)]
-
-    outcome, place = outcomes.lossless_greedy(run, sequence, output)
-    broken_round = None
-    if place is not None:
-        (token,) = reader.tokens(sequence.id, start + place, start + place + 1)
-        broken_round = token.round_index
-    _add(report, outcome, run, sequence.index, broken_round)
+    comparison = against_plain(reader, run, sequence)
+    if comparison is None:
+        return
+    outcome, note = outcomes.lossless_greedy(run, comparison)
+    if report.note is None or comparison.parting is not None:
+        report.note = note
+    _add(report, outcome, run, sequence.index, None if comparison.parting is None else comparison.parting.round)
 
 
 def _add(report: ClauseReport, outcome: Outcome, run: RunRecord, sequence: int | None, round_: int | None) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.round import Cost, Round
 from specview import metrics
 from specview.contract.report import JUDGED, NOTHING, Context, Finding, Outcome, is_probability, number
-from specview.trace.records import RunRecord, SequenceRecord
+from specview.plain import PlainComparison, sentence
+from specview.trace.records import RunRecord
 
 SIGMAS = 5.0
 """How far acceptance may be from what the overlaps predict before chance is no explanation (1 in 1.7 million)."""
+
+HALF_PRECISION = frozenset({"bfloat16", "float16"})
+"""Dtypes in which forwards of different widths may disagree about the better of two nearly tied tokens."""
 
 
 def c13_serial_calls(context: Context, r: Round) -> Outcome:
@@ -121,27 +125,26 @@ def lossless_statistic(sums: Sums) -> tuple[Outcome, str | None]:
     return Outcome(sums.tested), note
 
 
-def lossless_greedy(
-    run: RunRecord, sequence: SequenceRecord, output: Callable[[int], Sequence[int]]
-) -> tuple[Outcome, int | None]:
-    """C12 for greedy float32 runs: the output begins as the target's own greedy output, the measured baseline, does.
+def lossless_greedy(run: RunRecord, comparison: PlainComparison) -> tuple[Outcome, str | None]:
+    """C12 for greedy runs: the output begins as the target's own greedy output, the measured baseline, does.
 
-    Args:
-        output: gives the first n committed tokens after the prompt.
+    In float32 it must. In half precision it may leave it where the two best tokens are nearly tied: that is told, with
+    their margin, and what was the same before it is what was checked.
 
     Returns:
-        The outcome, and the index in the output where they part.
+        The outcome, and what was found in words; nothing for a run whose dtype was not recorded.
     """
-    sampling = run.info.sampling
-    if sampling is None or not sampling.greedy or run.info.target_dtype != "float32" or not sequence.baseline_ids:
+    note, parting = sentence(comparison), comparison.parting
+    if run.info.target_dtype in HALF_PRECISION:
+        if parting is not None:
+            note += f" ({run.info.target_dtype} rounds by the width of a forward)"
+        return Outcome(comparison.agreed), note
+    if run.info.target_dtype != "float32":
         return NOTHING, None
-    tokens = output(len(sequence.baseline_ids))
-    compared = min(len(tokens), len(sequence.baseline_ids))
-    for place in range(compared):
-        if tokens[place] != sequence.baseline_ids[place]:
-            finding = Finding(
-                f"output token {place} is {number(tokens[place])}",
-                f"{sequence.baseline_ids[place]}, as in the target's own greedy output",
-            )
-            return Outcome(compared, (finding,)), place
-    return Outcome(compared), None
+    if parting is None:
+        return Outcome(comparison.compared), note
+    finding = Finding(
+        f"output token {parting.place} is {number(parting.token)}, top-2 margin {number(parting.margin)}",
+        f"{parting.plain_token}, as in the target's own greedy output",
+    )
+    return Outcome(comparison.compared, (finding,)), note

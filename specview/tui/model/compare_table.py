@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specview import metrics
+from specview.plain import sentence
 from specview.text import showable
 from specview.tui.model.compare import Comparison
 from specview.tui.model.titles import draft_name, model_name, settings
@@ -87,6 +88,9 @@ def table(comparison: Comparison) -> list[str]:
         for letter, side in (("A", c.left), ("B", c.right)):
             if side.margin is not None:
                 lines.append(f"{letter}  top-2 margin of the target there: {prob(side.margin, 0)}")
+    for letter, side in (("A", c.left), ("B", c.right)):
+        if side.summary.plain is not None:
+            lines.append(f"{letter}  {sentence(side.summary.plain)}")
     lines.append("")
     lines.append(f"{'counter':<28}{'A':>11}{'B':>11}{'B − A':>12}")
     for counter in counters(c):
