@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-SCALARS = (
-    "candidate",
-    "token",
-    "draft_prob",
-    "target_prob",
-    "u",
-    "overlap",
-    "draft_entropy",
-    "target_entropy",
-    "rank",
-    "draft_deviation",
-    "target_deviation",
-    "residual_mass",
-    "token_target_prob",
-    "token_draft_prob",
-)
-"""Ids and counts travel as float64, which holds every integer up to 2⁵³."""
+OF_ALL = ("candidate", "token", "target_prob", "token_target_prob", "target_entropy", "target_deviation")
+JUDGED = (
+    "rank", "u", "draft_prob", "token_draft_prob", "overlap", "residual_mass", "draft_entropy", "draft_deviation",
+)  # fmt: skip
+"""Of candidates alone; NaN at last positions."""
+
+SCALARS = (*OF_ALL, *JUDGED)
 
 INDEX = {name: place for place, name in enumerate(SCALARS)}
 

@@ -214,10 +214,10 @@ class Recorder:
     def _add_vocabulary(self, run: _Run, round_: Round) -> None:
         ids = {token for token, _ in round_.committed}
         for p in round_.positions:
-            ids.update(token for token, _ in p.target_top)
+            ids.update(dict(p.target_top))
             if p.candidate is not None:
                 ids.add(p.candidate)
-                ids.update(token for token, _ in p.draft_top)
+                ids.update(dict(p.draft_top))
         self._add_entries(run, ids)
 
     def _add_entries(self, run: _Run, ids: set[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -195,5 +196,8 @@ def _entropy(row: Row) -> float:
 
 def _top(row: Row, start: int, facts: Facts) -> Alternatives:
     ids, probs = row[start : start + facts.top], row[start + facts.top : start + 2 * facts.top]
-    kept = [(int(token), prob) for token, prob in zip(ids, probs, strict=True) if not prob <= 0]  # NaN is evidence
-    return tuple(sorted(kept, key=lambda one: (-one[1], one[0])))
+    found = tuple(zip(map(int, ids), probs, strict=True))
+    if all(map(operator.gt, probs, (*probs[1:], 0.0))):
+        return found
+    # Equal probabilities come in any order; a NaN is evidence and stays.
+    return tuple(sorted((one for one in found if not one[1] <= 0), key=lambda one: (-one[1], one[0])))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specview.vllm_plugin.capture import Matrix, StepCapture
 from specview.vllm_plugin.clock import StepClock
-from specview.vllm_plugin.measure import Scored, Scratch, pack
+from specview.vllm_plugin.measure import pack
+from specview.vllm_plugin.scored import Scored, Scratch
 
 COPY_LIMIT_BYTES = 256 << 20
 """Raw logits that vLLM is about to change are copied up to this size; above it their deviation is not recorded."""
@@ -88,7 +89,7 @@ class Instrument:
         last = self._last(tap, metadata, sampling, logits, drafted)
         parts.append(last)
         top = min(self.top, logits.shape[-1])
-        packed = torch.cat([pack(part, top, self.scratch) for part in parts])
+        packed = pack(parts, top, self.scratch)
         self.clock.mark("recorded")
         return StepCapture(
             request_ids=tuple(tap.request_ids[i] for i in tap.chosen),
@@ -128,6 +129,7 @@ class Instrument:
             top_k=_rows(sampling.top_k, batch_row, sampling),
             top_p=_rows(sampling.top_p, batch_row, sampling),
             widest_k=tap.widest_k,
+            judged=count,
             draft=draft_probs,
             draft_entropy=tap.draft_entropy,
             draft_deviation=tap.draft_deviation,
@@ -155,7 +157,6 @@ class Instrument:
             scores=tap.last_scores,
             candidate=token,
             token=out,
-            judged=False,
             raw=raw,
             raw_rows=raw_rows,
             temperature=None if sampling.all_greedy else sampling.temperature,

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from specview.vllm_plugin.deviation import scale
+from specview.vllm_plugin.drafts import draft_facts
 from specview.vllm_plugin.log import Switch
-from specview.vllm_plugin.measure import draft_facts, scale
 from specview.vllm_plugin.settings import Settings
 from specview.vllm_plugin.tap import Instrument, StepTap, processed, small_enough
 

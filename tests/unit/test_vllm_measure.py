@@ -10,9 +10,13 @@ torch = pytest.importorskip("torch")
 
 from specview.vllm_plugin import measure  # noqa: E402
 from specview.vllm_plugin.columns import INDEX, SCALARS  # noqa: E402
-from specview.vllm_plugin.measure import Scored, Scratch, pack  # noqa: E402
+from specview.vllm_plugin.scored import Scored, Scratch  # noqa: E402
 
 VOCAB = 50
+
+
+def pack(scored, top, scratch):
+    return measure.pack([scored], top, scratch)
 
 
 def truncated(raw, temperature, k, p):
@@ -40,7 +44,7 @@ def rows():
     candidate = scores.argmax(-1)
     candidate[1] = scores[1].topk(3).indices[2]
     return Scored(
-        scores, candidate, scores.argmin(-1), raw=raw, temperature=temperature, top_k=k, top_p=p, widest_k=20,
+        scores, candidate, scores.argmin(-1), raw=raw, temperature=temperature, top_k=k, top_p=p, widest_k=20, judged=n,
         uniform=torch.rand(n, dtype=torch.float64), draft=torch.softmax(torch.randn(n, VOCAB), -1),
     )  # fmt: skip
 
@@ -75,8 +79,46 @@ def test_each_column_is_what_its_name_says(rows):
 
 def test_equal_scores_rank_by_id():
     scores = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0]]).repeat(3, 1)
-    packed = pack(Scored(scores, torch.tensor([1, 3, 0]), torch.tensor([1, 1, 1])), 2, Scratch())
+    packed = pack(Scored(scores, torch.tensor([1, 3, 0]), torch.tensor([1, 1, 1]), judged=3), 2, Scratch())
     assert column(packed, "rank").tolist() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("values", [1000, 7])  # few values: many are equal
+def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values):
+    monkeypatch.setattr(measure, "BLOCK", 4)
+    torch.manual_seed(3)
+    scores = torch.randint(values, (40, VOCAB)) / values
+    candidate = torch.randint(VOCAB, (40,))
+    packed = pack(Scored(scores, candidate, candidate, judged=40), 2, Scratch())
+    ids = torch.arange(VOCAB)
+    for row, token, rank in zip(scores, candidate.tolist(), column(packed, "rank").tolist(), strict=True):
+        assert rank == 1 + int((row > row[token]).sum()) + int(((row == row[token]) & (ids < token)).sum())
+    top = packed[:, len(SCALARS) : len(SCALARS) + 2].long()
+    assert torch.equal(scores.gather(1, top), scores.topk(2).values)
+
+
+def test_last_positions_beside_candidates_are_measured_alike(rows):
+    torch.manual_seed(4)
+    m = 3
+    raw = torch.cat([rows.raw, torch.randn(m, VOCAB)])
+    last = Scored(
+        raw[-m:].clone(), torch.tensor([1, 2, 3]), torch.tensor([1, 5, 3]), raw=raw, raw_rows=torch.arange(m) + 8,
+        temperature=torch.ones(m), top_k=torch.full((m,), VOCAB, dtype=torch.int32), top_p=torch.ones(m), widest_k=20,
+    )  # fmt: skip
+    candidates = replaced(rows, raw=raw, raw_rows=torch.arange(8))
+    for first in (candidates, replaced(candidates, probs=rows.scores.softmax(-1))):
+        together = measure.pack([first, last], 3, Scratch())
+        apart = torch.cat([pack(first, 3, Scratch()), pack(last, 3, Scratch())])
+        assert torch.allclose(together, apart, atol=1e-6, equal_nan=True)
+        assert column(together, "rank")[8:].isnan().all()
+        assert column(together, "target_deviation").max() < 1e-6
+
+
+def test_what_only_one_side_has_keeps_them_apart(rows):
+    last = Scored(rows.scores[:2].clone(), torch.tensor([1, 2]), torch.tensor([1, 2]))
+    together = measure.pack([rows, last], 3, Scratch())
+    assert torch.allclose(together[:8], pack(rows, 3, Scratch()), equal_nan=True)
+    assert column(together, "target_deviation")[8:].isnan().all()
 
 
 def test_chunks_change_nothing(rows, monkeypatch):
