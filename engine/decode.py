@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.facts import Facts, measure, positions, unpack
 from engine.gamma import GammaSchedule
 from engine.model import Model
-from engine.proposers import Committed, Proposal, Proposer
+from engine.proposers import Committed, Proposal, Proposer, Room
 from engine.round import CorrectionKind, Cut, Origin, Round, Sampling, StopReason
 from engine.rows import best as best_tokens
 from engine.sampling import Penalties, draw, has_penalties, scores, uniform_draws
@@ -57,12 +57,15 @@ class Decoder:
         self._generator = generator
         self._clock = clock
         self._device = generator.device
+        self._room = Room.of(schedule.largest, target.vocab_size, self._device)
 
     def begin(self, ids: list[int], stopping: Stopping) -> None:
         """Take over a prompt that both models have been prefilled with (all but its last token)."""
         capacity = len(ids) + stopping.limit + self.schedule.largest + 1
         self._tape = torch.zeros(capacity, dtype=torch.int64, device=self._device)
         self._tape[: len(ids)] = torch.tensor(ids, dtype=torch.int64, device=self._device)
+        if self._room.scores.shape[0] <= 2 * self.schedule.largest:
+            self._room = Room.of(self.schedule.largest, self.target.vocab_size, self._device)
         self._committed = list(ids)
         self._stopping = stopping
         self._penalties = None
@@ -104,25 +107,25 @@ class Decoder:
 
         # 3. Accept: the longest prefix that passes the test.
         penalties = self._penalties.along(proposal.tokens) if self._penalties is not None else None
-        target_scores = scores(logits, self.sampling, penalties)
-        p = torch.softmax(target_scores, dim=-1)
+        target_scores = scores(logits, self.sampling, penalties, into=self._room.scores[k : 2 * k + 1])
+        p = torch.softmax(target_scores, dim=-1, out=self._room.probabilities[k : 2 * k + 1])
         best = best_tokens(target_scores)
         if self.sampling.greedy:
             verdict = accept_greedy(best, p, proposal.q, proposal.tokens)
         else:
             verdict = accept(p, proposal.q, proposal.tokens, uniforms.tests[:k])
 
-        # 4. Correct: one token from the residual, or the bonus from p when everything was accepted.
-        final = correction(p, proposal.q, verdict.accepted)
+        # 4. Correct: one token from the residual, or the bonus from p when everything was accepted. Greedy: the argmax.
         if self.sampling.greedy:
+            final, tests = None, None
             token = best.index_select(0, verdict.accepted.reshape(1))
         else:
+            final, tests = correction(p, proposal.q, verdict.accepted), uniforms.tests[:k]
             token = draw(final.weights, uniforms.draws[-1:])
         self._tape.index_copy_(0, (t + verdict.accepted).reshape(1), token)
         clock.mark("accept")
 
-        tests = None if self.sampling.greedy else uniforms.tests[:k]
-        measured = measure(target_scores, p, proposal, best, verdict, tests, final, token, self.top)
+        measured = measure(target_scores, p, proposal, best, verdict, tests, final, token, self.top, self._room)
         clock.mark("record")
         packed = measured.tolist()  # the round's only transfer, and its only synchronisation
         clock.transferred()
@@ -195,7 +198,8 @@ class Decoder:
         if gamma == 0:
             nothing = torch.empty(0, dtype=torch.int64, device=self._device)
             return Proposal(nothing, torch.empty(0, self.target.vocab_size, device=self._device))
-        return self.proposer.propose(Committed(self._tape[:t], self._committed, self._penalties), gamma, uniforms.draws)
+        committed = Committed(self._tape[:t], self._committed, self._penalties, self._room)
+        return self.proposer.propose(committed, gamma, uniforms.draws)
 
     def _cut(self, facts: Facts) -> tuple[list[int], Cut | None]:
         """(tokens that this round commits, what cut them short inside the accepted block)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import NumericalError
-from engine.proposers import Proposal
+from engine.proposers import Proposal, Room
 from engine.round import Alternatives, Fate, Position
 from engine.rows import rank
 from engine.rows import top as top_tokens
@@ -61,44 +61,53 @@ def measure(
     best: Tensor,
     verdict: Verdict,
     uniform: Tensor | None,
-    correction: Correction,
+    correction: Correction | None,
     token: Tensor,
     top: int,
+    room: Room,
 ) -> Tensor:
     """Everything that a round records, packed into one flat float32 tensor on the device.
 
     Args:
         target_scores, p: (k+1, vocab) float32; best: (k+1,) int64 argmax of each row.
-        uniform: (k,) float32, None at temperature 0; token: (1,) int64, the drawn correction or bonus.
+        uniform: (k,) float32, and correction: the residual; both None at temperature 0, where nothing is drawn.
+        token: (1,) int64, the correction or bonus.
+        room: where the target's rows are, and the proposer's if it put them there.
     """
     k = proposal.tokens.shape[0]
     row = verdict.accepted.reshape(1)
     p_token = p.index_select(0, row)[0, token]
     q_token = proposal.q.index_select(0, row.clamp(max=k - 1))[0, token] if k else torch.zeros_like(p_token)
-    drawn = correction.weights[0, token] / correction.weights.sum()
-    if uniform is None:
-        overlap = (proposal.tokens == best[:k]).float()
-        drawn = torch.ones_like(drawn)
+    if uniform is None or correction is None:
+        drawn, mass, fallback = torch.ones_like(p_token), torch.zeros_like(p_token), torch.zeros_like(p_token)
+        uniform = torch.zeros_like(verdict.candidate_p)
+        overlap = proposal.tokens == best[:k]
     else:
+        drawn, mass = correction.weights[0, token] / correction.weights.sum(), correction.mass
+        fallback = correction.fallback
         overlap = torch.minimum(p[:k], proposal.q).sum(-1)
     parts = [
-        verdict.accepted.reshape(1),
+        verdict.accepted,
         token,
         drawn,
         p_token,
         q_token,
-        correction.mass.reshape(1),
-        correction.fallback.reshape(1),
+        mass,
+        fallback,
         proposal.tokens,
         verdict.candidate_p,
         verdict.candidate_q,
-        uniform if uniform is not None else torch.zeros_like(verdict.candidate_p),
+        uniform,
         overlap,
         rank(target_scores[:k], proposal.tokens),
-        *_shape_of(target_scores, p, top),
     ]
-    if proposal.scores is not None:
-        parts += _shape_of(proposal.scores, proposal.q, top)
+    if room.holds(proposal):  # both sides' rows are one block, and are measured as one
+        parts += _shape_of(room.scores[: 2 * k + 1], room.probabilities[: 2 * k + 1], top)
+    elif proposal.scores is not None:
+        draft_shape = _shape_of(proposal.scores, proposal.q, top)
+        parts += [torch.cat(both) for both in zip(draft_shape, _shape_of(target_scores, p, top), strict=True)]
+    else:
+        parts += _shape_of(target_scores, p, top)
     # cat promotes ids and flags to float32 by itself, without a kernel each.
     return torch.cat([part.reshape(-1) for part in parts])
 
@@ -134,11 +143,12 @@ def unpack(values: list[float], k: int, top: int, vocab_size: int, greedy: bool,
     accepted, token, drawn, p_token, q_token, mass, fallback = reader.take(7)
     candidates = [int(candidate) for candidate in reader.take(k)]
     target_probs, draft_probs, uniforms, overlaps, ranks = (reader.take(k) for _ in range(5))
-    target = _read_shape(reader, k + 1, width, top, "target")
     if one_hot:
+        target = _read_shape(reader, 0, k + 1, width, top)
         draft = Shape([0.0] * k, [((candidate, 1.0),) if top else () for candidate in candidates])
     else:
-        draft = _read_shape(reader, k, width, top, "draft")
+        both = _read_shape(reader, k, k + 1, width, top)
+        draft, target = Shape(both.entropies[:k], both.tops[:k]), Shape(both.entropies[k:], both.tops[k:])
     return Facts(
         accepted=int(accepted),
         token=int(token),
@@ -158,15 +168,18 @@ def unpack(values: list[float], k: int, top: int, vocab_size: int, greedy: bool,
     )
 
 
-def _read_shape(reader: _Reader, rows: int, width: int, top: int, side: str) -> Shape:
+def _read_shape(reader: _Reader, draft_rows: int, target_rows: int, width: int, top: int) -> Shape:
+    """The rows of both sides, the draft's first."""
+    rows = draft_rows + target_rows
     best_scores = reader.take(rows)
     entropies = reader.take(rows)
     ids = reader.take(rows * width)
     probabilities = reader.take(rows * width)
     for i, (score, entropy) in enumerate(zip(best_scores, entropies, strict=True)):
         if not REMOVED / 2 < score < math.inf or math.isnan(entropy):
+            side, position = ("draft", i + 1) if i < draft_rows else ("target", i + 1 - draft_rows)
             raise NumericalError(
-                f"The {side}'s logits at position {i + 1} of the round are no distribution (NaN or infinite); "
+                f"The {side}'s logits at position {position} of the round are no distribution (NaN or infinite); "
                 "try another --dtype."
             )
     tops: list[Alternatives] = []

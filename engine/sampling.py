@@ -65,7 +65,9 @@ def has_penalties(sampling: Sampling) -> bool:
     return sampling.repetition_penalty != 1.0 or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
 
 
-def scores(logits: Tensor, sampling: Sampling, penalties: Penalties | None = None) -> Tensor:
+def scores(
+    logits: Tensor, sampling: Sampling, penalties: Penalties | None = None, into: Tensor | None = None
+) -> Tensor:
     """Logits under the settings, ready for softmax; never written into `logits`.
 
     At temperature 0 these are the scores of temperature 1 under the other settings: their argmax is the greedy
@@ -74,13 +76,13 @@ def scores(logits: Tensor, sampling: Sampling, penalties: Penalties | None = Non
     Args:
         logits: (rows, vocab), any float dtype.
         penalties: what each row has seen; None when no penalty is set.
+        into: (rows, vocab) float32 to write the result into; new memory otherwise.
 
     Returns:
         (rows, vocab) float32; removed tokens are at `REMOVED` or below. NaN stays NaN.
     """
-    out = logits.float()
-    if out is logits:
-        out = logits.clone()
+    out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device) if into is None else into
+    out.copy_(logits)
     if penalties is not None:
         _penalise(out, sampling, penalties)
     if sampling.logit_bias:
@@ -93,7 +95,7 @@ def scores(logits: Tensor, sampling: Sampling, penalties: Penalties | None = Non
         floor = out.topk(sampling.top_k, dim=-1).values[:, -1:]
         out.masked_fill_(out < floor, REMOVED)
     if sampling.top_p < 1.0:
-        out = _keep_top_p(out, sampling.top_p)
+        out.copy_(_keep_top_p(out, sampling.top_p))
     if sampling.min_p > 0.0:
         floor = out.amax(dim=-1, keepdim=True) + math.log(sampling.min_p)
         out.masked_fill_(out < floor, REMOVED)
@@ -106,9 +108,13 @@ def distribution(logits: Tensor, sampling: Sampling, penalties: Penalties | None
 
 
 def uniform_draws(count: int, generator: torch.Generator) -> Tensor:
-    """(count,) draws on [0, 1) for `draw`, float64 where the device has it (Apple's has not)."""
+    """(count,) draws on [0, 1) for `draw`, float64 where the device has it (Apple's has not).
+
+    Kept two units of rounding below 1: multiplied by a sum they then stay below the sum.
+    """
     dtype = torch.float32 if generator.device.type == "mps" else torch.float64
-    return torch.rand(count, generator=generator, device=generator.device, dtype=dtype)
+    drawn = torch.rand(count, generator=generator, device=generator.device, dtype=dtype)
+    return drawn.clamp_(max=1.0 - torch.finfo(dtype).eps)
 
 
 def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
@@ -119,7 +125,7 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
 
     Args:
         probabilities: (rows, vocab) float32, ≥ 0, each row's sum > 0.
-        uniform: (rows,) float64 on [0, 1).
+        uniform: (rows,) float64 on [0, 1), as `uniform_draws` makes them.
 
     Returns:
         (rows,) int64.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from engine.sampling import Penalties
@@ -30,6 +31,29 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """Memory for a round's distributions; the target's rows come to stand right behind the proposer's."""
+
+    scores: Tensor
+    """(2γ+1, vocab) float32."""
+    probabilities: Tensor
+    """(2γ+1, vocab) float32."""
+
+    @classmethod
+    def of(cls, gamma: int, vocab_size: int, device: torch.device) -> Room:
+        """Room for rounds of up to γ candidates."""
+        shape = (2 * gamma + 1, vocab_size)
+        return cls(torch.empty(shape, device=device), torch.empty(shape, device=device))
+
+    def holds(self, proposal: Proposal) -> bool:
+        """Whether the proposer put both its scores and its q here, from the first row on."""
+        return proposal.scores is not None and (
+            proposal.scores.data_ptr() == self.scores.data_ptr()
+            and proposal.q.data_ptr() == self.probabilities.data_ptr()
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The committed prefix that a round starts from."""
 
@@ -39,6 +63,8 @@ class Committed:
     """The same on the host."""
     penalties: Penalties | None
     """One row: what the prefix has seen; None when no penalty is set."""
+    room: Room | None = None
+    """Where a proposer may put its rows, so that they need no copying; free again when the round is over."""
 
 
 @runtime_checkable

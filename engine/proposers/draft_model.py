@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from engine.model import Model
-from engine.proposers import Committed, Proposal
+from engine.proposers import Committed, Proposal, Room
 from engine.round import Sampling
 from engine.rows import best
 from engine.sampling import draw, scores
@@ -54,25 +54,29 @@ class DraftModel:
         # What the cache lacks: the pending token, and after a full acceptance also the last candidate (clause C10).
         feed = committed.ids[self.model.length() :].to(self.model.device)
         penalties = committed.penalties
+        room = committed.room or Room.of(gamma, self._map.target_vocab, target_device)
         tokens: list[Tensor] = []
-        score_rows: list[Tensor] = []
-        q_rows: list[Tensor] = []
         stop = None
+        # The argmax needs no q; what is recorded of it is then made for all candidates at once.
+        needs_q = not self._sampling.greedy or self._min_prob > 0.0
         for i in range(gamma):
             logits = self._map.to_target(self.model.forward(self._map.to_draft(feed), 1)).to(target_device)
-            row = scores(logits, self._sampling, penalties)
-            q = torch.softmax(row, dim=-1)
+            row = scores(logits, self._sampling, penalties, into=room.scores[i : i + 1])
+            q = room.probabilities[i : i + 1]
+            if needs_q:
+                torch.softmax(row, dim=-1, out=q)
             token = best(row) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
             tokens.append(token)
-            score_rows.append(row)
-            q_rows.append(q)
             if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, token]) < self._min_prob:
                 stop = "min-prob"
                 break
             if penalties is not None and i + 1 < gamma:
                 penalties = penalties.along(token).last()
             feed = token.to(self.model.device)
-        return Proposal(torch.cat(tokens), torch.cat(q_rows), torch.cat(score_rows), stop)
+        every, q = room.scores[: len(tokens)], room.probabilities[: len(tokens)]
+        if not needs_q:
+            torch.softmax(every, dim=-1, out=q)
+        return Proposal(torch.cat(tokens), q, every, stop)
 
     def observe(self, hidden: Tensor) -> None:
         """A plain draft model looks at tokens only."""

@@ -12,7 +12,7 @@ from engine import decode
 from engine.proposers import Committed, Proposal
 from engine.proposers.draft_model import DraftModel
 from engine.round import Sampling
-from engine.sampling import distribution, draw
+from engine.sampling import draw, scores
 from engine.verify import Correction
 from tests.unit.engine_models import TableModel, decoder, llama
 from tests.unit.lossless import RUNS, SIGNIFICANCE, count, exact, module_logits, p_value, table_logits, tables
@@ -86,8 +86,8 @@ def _draw_before_the_settings(proposal: Proposal, uniforms: torch.Tensor) -> Pro
 
 def _record_before_the_settings(proposal: Proposal, _uniforms: torch.Tensor) -> Proposal:
     """The draw is from the settings' distribution, q is recorded without them."""
-    scores = proposal.scores * 0.5
-    return Proposal(proposal.tokens, torch.softmax(scores, dim=-1), scores)
+    halved = proposal.scores * 0.5
+    return Proposal(proposal.tokens, torch.softmax(halved, dim=-1), halved)
 
 
 @pytest.mark.parametrize("spoil", [_greedy_draw, _draw_before_the_settings, _record_before_the_settings])
@@ -102,12 +102,8 @@ def test_a_draft_whose_q_is_not_what_it_drew_from_is_noticed(spoil: Callable[...
 def test_verification_without_the_settings_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     sampling = SETTINGS["top-k"]
     plain = Sampling(temperature=1.0)
-    monkeypatch.setattr(decode, "scores", lambda logits, _sampling, penalties: decode_scores(logits, plain))
+    monkeypatch.setattr(decode, "scores", lambda logits, _sampling, penalties, into: scores(logits, plain, into=into))
     assert fit(sampling, gamma=2, runs=RUNS // 4) < SIGNIFICANCE
-
-
-def decode_scores(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    return distribution(logits, sampling).log().clamp(min=-1e30)
 
 
 def test_acceptance_equals_the_overlap() -> None:

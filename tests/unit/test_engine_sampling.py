@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 )
 
 from engine.round import Sampling
-from engine.sampling import Penalties, distribution, draw, scores
+from engine.sampling import Penalties, distribution, draw, scores, uniform_draws
 
 GENERATOR = torch.Generator().manual_seed(5)
 LOGITS = 3 * torch.randn(7, 3000, generator=GENERATOR)
@@ -116,6 +116,29 @@ def test_a_token_without_probability_is_never_drawn() -> None:
     row = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
     edges = torch.tensor([0.0, 0.25, 0.5, 0.75, 1 - 2**-53], dtype=torch.float64)
     assert set(_drawn(row, edges).tolist()) == {1, 3}
+
+
+def test_the_largest_draw_stays_below_every_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the last token of weight > 0 only such follow that are never drawn; rounding must not lead there."""
+    monkeypatch.setattr(torch, "rand", lambda count, dtype, **_: torch.full((count,), 1 - 2**-53, dtype=dtype))
+    largest = uniform_draws(2000, GENERATOR)
+    rows = torch.softmax(4 * torch.randn(2000, 50, generator=GENERATOR), dim=-1)
+    rows[:, 40:] = 0.0
+    assert (draw(rows, largest) < 40).all()
+
+
+def test_a_broken_row_gives_some_token() -> None:
+    broken = torch.full((1, 50), float("nan"))
+    assert 0 <= int(draw(broken, torch.tensor([0.5], dtype=torch.float64))) < 50
+
+
+def test_scores_go_where_they_are_asked_to() -> None:
+    for settings in (Sampling(), Sampling(temperature=0.5, top_p=0.9), Sampling(top_k=3, min_p=0.1)):
+        room = torch.full((9, 3000), 7.0)
+        made = scores(LOGITS, settings, into=room[1:8])
+        assert made.data_ptr() == room[1:8].data_ptr()
+        assert torch.equal(room[1:8], scores(LOGITS, settings))
+        assert (room[[0, 8]] == 7.0).all()
 
 
 def test_weights_need_not_be_normalised() -> None:
