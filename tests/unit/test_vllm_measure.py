@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specview.vllm_plugin import measure  # noqa: E402
+from specview.vllm_plugin import deviation, measure  # noqa: E402
 from specview.vllm_plugin.columns import INDEX, SCALARS  # noqa: E402
 from specview.vllm_plugin.scored import Scored, Scratch  # noqa: E402
 
@@ -83,8 +83,10 @@ def test_equal_scores_rank_by_id():
     assert column(packed, "rank").tolist() == [1, 3, 4]
 
 
+@pytest.mark.parametrize("readable", [True, False])
 @pytest.mark.parametrize("values", [1000, 7])  # few values: many are equal
-def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values):
+def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values, readable):
+    monkeypatch.setattr(measure, "readable", lambda tensor: readable)
     monkeypatch.setattr(measure, "BLOCK", 4)
     torch.manual_seed(3)
     scores = torch.randint(values, (40, VOCAB)) / values
@@ -119,6 +121,15 @@ def test_what_only_one_side_has_keeps_them_apart(rows):
     together = measure.pack([rows, last], 3, Scratch())
     assert torch.allclose(together[:8], pack(rows, 3, Scratch()), equal_nan=True)
     assert column(together, "target_deviation")[8:].isnan().all()
+
+
+def test_where_no_value_may_be_looked_at_the_longer_way_leads_to_the_same(rows, monkeypatch):
+    plain = replaced(rows, scores=rows.raw.clone(), temperature=None, top_k=None, top_p=None)
+    short = [pack(one, 3, Scratch()) for one in (rows, plain)]
+    for module in (measure, deviation):
+        monkeypatch.setattr(module, "readable", lambda tensor: False)
+    for one, expected in zip((rows, plain), short, strict=True):
+        assert torch.allclose(pack(one, 3, Scratch()), expected, atol=1e-6, equal_nan=True)
 
 
 def test_chunks_change_nothing(rows, monkeypatch):
