@@ -10,7 +10,7 @@ temperature 1 under the other settings (so that the margin stays visible), and `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -219,6 +219,17 @@ class Round:
     def candidates(self) -> tuple[int | None, ...]:
         """The proposed tokens, in order."""
         return tuple(p.candidate for p in self.positions[: self.proposed])
+
+    def tokens(self) -> Iterator[int]:
+        """Every token id that the round shows, in no order and some of them several times."""
+        for position in self.positions:
+            if position.candidate is not None:
+                yield position.candidate
+            yield from (token for token, _ in position.draft_top)
+            yield from (token for token, _ in position.target_top)
+        yield from (token for token, _ in self.committed)
+        if self.correction_token is not None:
+            yield self.correction_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""An observation becomes a `Round`: pure functions of tensors, run on the capture's own thread.
+"""An observation becomes a `Round`: pure functions of tensors.
 
-The probabilities are those that transformers itself computed: the softmax, in float32, of the same scores.
+The probabilities are those that transformers itself computed: the softmax, in float32, of the same scores. It is the
+generation that waits for them, so what counts here is how often the whole vocabulary is read.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from engine.round import Alternatives, Position, Round
 from specview.capturing import deviation
 from specview.capturing.columns import Matrices, matrices
 from specview.capturing.observation import Observation
-from specview.capturing.passes import count_above, count_equal, largest
+from specview.capturing.passes import count_above, count_equal, expectations, largest, overlap
+from specview.capturing.scratch import Scratch
 from specview.capturing.verdict import Context, Verdict, ending, verdict
 
 
-def to_round(seen: Observation, context: Context) -> Round:
-    """The round that an observation shows."""
+@torch.inference_mode()
+def to_round(seen: Observation, context: Context, scratch: Scratch) -> Round:
+    """The round that an observation shows; what `scratch` held is lost."""
     device = seen.target_scores.device
     candidates = seen.sequence[seen.committed_before :].to(device)
     drawn = seen.output.to(device)
     proposed: list[int] = candidates.tolist()
     output: list[int] = drawn.tolist()
-    scores = matrices(seen, context.asked, torch.cat([candidates, drawn]))
-    p = torch.softmax(scores.target, dim=-1)
-    q = None if scores.draft is None else torch.softmax(scores.draft, dim=-1)
+    scores = matrices(seen, context.asked, torch.cat([candidates, drawn]), scratch)
+    blocks = [scores.target] if scores.draft is None else [scores.target, scores.draft]
+    probabilities = _softmax(blocks, scratch)
+    p = probabilities[: len(proposed) + 1]
+    q = None if scores.draft is None else probabilities[len(proposed) + 1 :]
     found = verdict(seen, context, scores, proposed, output)
     end = ending(seen, context, found, scores, p, q, proposed, output[-1])
     kv = seen.kv
@@ -40,7 +45,7 @@ def to_round(seen: Observation, context: Context) -> Round:
         committed_before=seen.committed_before,
         committed_after=seen.committed_before + len(output),
         committed=tuple(zip(output, found.origins, strict=True)),
-        positions=_positions(seen, context, scores, p, q, candidates, found),
+        positions=_positions(seen, context, scores, blocks, probabilities, candidates, found, scratch),
         correction_token=end.token,
         correction_kind=found.kind,
         correction_prob=end.prob,
@@ -65,6 +70,7 @@ def to_round(seen: Observation, context: Context) -> Round:
 TWICE = "The settings asked for were applied twice to the draft, so q is sharper than asked."
 
 
+@torch.inference_mode()
 def settings_applied_twice(seen: Observation, context: Context) -> bool:
     """Whether the draft's distributions are off the settings asked for, and are those of applying them twice.
 
@@ -73,93 +79,157 @@ def settings_applied_twice(seen: Observation, context: Context) -> bool:
     """
     if context.asked is None or seen.draft_scores is None or not seen.proposed:
         return False
-    scores = matrices(seen, context.asked, seen.sequence[seen.committed_before :].to(seen.target_scores.device))
-    if scores.draft is None or scores.draft_asked is None or not context.asked.only_sampling:
+    asked = context.asked
+    n = seen.proposed
+    # What the target does with its logits is not asked here.
+    scores = matrices(
+        replace(seen, target_logits=None), asked, seen.sequence[:0].to(seen.target_scores.device), Scratch()
+    )
+    if scores.draft is None or scores.logits is None or not asked.only_sampling:
         return False
-    ties = context.asked.sampling.top_p < 1.0
-    once = deviation.largest(scores.draft, scores.draft_asked, ties=ties)
-    again = context.asked.apply(scores.draft_asked, seen.sequence, seen.committed_before)
-    return max(once) > deviation.NOTICEABLE >= max(deviation.largest(scores.draft, again, ties=ties))
+    q, ties = torch.softmax(scores.draft, dim=-1), asked.sampling.top_p < 1.0
+    once = asked.apply(scores.logits, seen.sequence, n)
+    twice = asked.apply(once, seen.sequence, n)
+    off_once, off_twice = (max(deviation.largest(q, one.softmax(-1), ties=ties)) for one in (once, twice))
+    return off_once > deviation.NOTICEABLE >= off_twice
+
+
+def _softmax(blocks: list[Tensor], scratch: Scratch) -> Tensor:
+    """(rows of all blocks, columns), written over what the round before computed."""
+    rows = sum(scores.shape[0] for scores in blocks)
+    found, start = scratch.take("probabilities", (rows, blocks[0].shape[1]), blocks[0].device), 0
+    for scores in blocks:
+        torch.softmax(scores, dim=-1, out=found[start : start + scores.shape[0]])
+        start += scores.shape[0]
+    return found
 
 
 def _positions(
     seen: Observation,
     context: Context,
     scores: Matrices,
-    p: Tensor,
-    q: Tensor | None,
+    blocks: list[Tensor],
+    probabilities: Tensor,
     candidates: Tensor,
     found: Verdict,
+    scratch: Scratch,
 ) -> tuple[Position, ...]:
     n = candidates.shape[0]
-    proposed: list[int] = candidates.tolist()
     column = scores.column(candidates)
-    target = _rows(scores.target, p, scores, context.alternatives)
-    off = _off(scores.target, scores.target_asked, context)
-    out = [
-        Position(i + 1, target_entropy=entropy, target_top=top, target_deviation=apart)
-        for i, (entropy, top, apart) in enumerate(zip(target.entropy, target.top, off, strict=True))
-    ]
-    own = p[:n].gather(1, column[:, None]).squeeze(1).tolist()
-    ranks = _ranks(scores.target[:n], column)
-    for i in range(n):
-        out[i] = replace(out[i], candidate=proposed[i], target_prob=own[i], rank=ranks[i], fate=found.fates[i])
-        if seen.point_mass:
-            out[i] = replace(out[i], draft_prob=1.0, draft_entropy=0.0, draft_top=((proposed[i], 1.0),), overlap=own[i])
-    if q is not None and scores.draft is not None and n:
-        draft = _rows(scores.draft, q, scores, context.alternatives)
-        off = _off(scores.draft, scores.draft_asked, context)
-        chosen = q.gather(1, column[:, None]).squeeze(1).tolist()
-        overlap = torch.minimum(p[:n], q).sum(-1).tolist()
-        for i in range(n):
-            out[i] = replace(
-                out[i],
-                draft_prob=chosen[i],
-                draft_entropy=draft.entropy[i],
-                draft_top=draft.top[i],
-                draft_deviation=off[i],
-                overlap=overlap[i],
-            )
-    if context.greedy:
+    rows = _rows(blocks, probabilities, scores, column, context.alternatives, scratch)
+    off = _deviations(seen, context, scores, blocks, probabilities, scratch)
+    ids: list[int] = candidates.tolist()
+    p = probabilities[: n + 1]
+    least: list[float] = []
+    if scores.draft is not None and n:
+        least = overlap(p[:n], probabilities[n + 1 :], scratch).tolist()
+    elif seen.point_mass:
+        least = rows.own[:n]
+    if context.greedy and least:
         # Greedy distributions are point masses: they overlap altogether or not at all.
-        out[:n] = [replace(one, overlap=None if one.overlap is None else float(one.rank == 1)) for one in out[:n]]
+        least = [float(rank == 1) for rank in rows.ranks]
+    out = []
+    for i in range(n):
+        j = n + 1 + i
+        drafted = scores.draft is not None
+        sure = seen.point_mass and not drafted
+        out.append(
+            Position(
+                i + 1,
+                candidate=ids[i],
+                draft_prob=rows.own[j] if drafted else 1.0 if sure else None,
+                target_prob=rows.own[i],
+                fate=found.fates[i],
+                overlap=least[i] if least else None,
+                draft_entropy=rows.entropy[j] if drafted else 0.0 if sure else None,
+                target_entropy=rows.entropy[i],
+                rank=rows.ranks[i],
+                draft_top=rows.top[j] if drafted else ((ids[i], 1.0),) if sure else (),
+                target_top=rows.top[i],
+                draft_deviation=off[j] if drafted else None,
+                target_deviation=off[i],
+            )
+        )
+    out.append(Position(n + 1, target_entropy=rows.entropy[n], target_top=rows.top[n], target_deviation=off[n]))
     return tuple(out)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
+    """Facts of the rows, the target's n + 1 before the draft's n."""
+
     entropy: list[float]
     """Nats."""
     top: list[Alternatives]
+    own: list[float]
+    """The candidate's probability; that of column 0 where there is no candidate."""
+    ranks: list[int]
+    """Place of each candidate in the target's row, 1 = most probable; ties go to the lower id."""
 
 
-def _rows(scores: Tensor, probabilities: Tensor, of: Matrices, alternatives: int) -> _Rows:
-    values, columns = largest(scores, min(max(alternatives, 1), scores.shape[-1]))
-    best = probabilities.gather(1, columns)
-    # H = log Z − Σ p·score. Where p is 0 the score may be −∞, and 0·∞ must not become NaN.
-    finite = scores.clamp_min(torch.finfo(scores.dtype).min)
-    entropy = values[:, 0] - best[:, 0].log() - torch.linalg.vecdot(probabilities, finite)
+def _rows(
+    blocks: list[Tensor], probabilities: Tensor, of: Matrices, column: Tensor, alternatives: int, scratch: Scratch
+) -> _Rows:
+    best, columns = largest(probabilities, min(max(alternatives, 1), probabilities.shape[-1]))
+    places = torch.split(columns, [scores.shape[0] for scores in blocks])
+    highest = [scores.gather(1, place) for scores, place in zip(blocks, places, strict=True)]
+    # H = log Z − Σ p·score, and log Z = the highest score − log of its probability.
+    most = torch.cat([scores[:, 0] for scores in highest])
+    entropy = most - best[:, 0].log() - expectations(probabilities, blocks, scratch)
     top = [
         tuple(sorted(((t, x) for t, x in zip(ts, xs, strict=True) if x > 0), key=lambda one: (-one[1], one[0])))
         for ts, xs in zip(of.token(columns).tolist(), best.tolist(), strict=True)
     ]
-    return _Rows([max(0.0, nats) for nats in entropy.tolist()], top)
+    n = column.shape[0]
+    everywhere = torch.cat([column, column.new_zeros(1), column])[: probabilities.shape[0]]
+    own = probabilities.gather(1, everywhere[:, None])
+    low = (own[:n] <= best[:n, -1:]).squeeze(1).tolist()
+    ranks = _ranks(blocks[0][:n], column, highest[0][:n], columns[:n], low, scratch) if n else []
+    return _Rows([max(0.0, nats) for nats in entropy.tolist()], top, own.squeeze(1).tolist(), ranks)
 
 
-def _ranks(scores: Tensor, column: Tensor) -> list[int]:
-    """Place of each candidate in its row, 1 = most probable; ties go to the lower id."""
+def _ranks(
+    scores: Tensor, column: Tensor, highest: Tensor, columns: Tensor, low: list[bool], scratch: Scratch
+) -> list[int]:
+    """Where nobody is `low`, every candidate is more probable than the last of the highest, and finds its place among
+    them. Otherwise all rows are read."""
     own = scores.gather(1, column[:, None])
-    ranks = [1 + int(above) for above in count_above(scores, own).tolist()]
-    for i, level in enumerate(count_equal(scores, own).tolist()):
+    if not any(low):
+        before = (highest > own) | ((highest == own) & (columns < column[:, None]))
+        found: list[int] = (1 + before.sum(-1)).tolist()
+        return found
+    ranks = [1 + int(above) for above in count_above(scores, own, scratch).tolist()]
+    for i, level in enumerate(count_equal(scores, own, scratch).tolist()):
         if level > 1:
             ranks[i] += int((scores[i, : int(column[i])] == own[i]).sum())
     return ranks
 
 
-def _off(scores: Tensor, asked: Tensor | None, context: Context) -> list[float] | list[None]:
+def _deviations(
+    seen: Observation,
+    context: Context,
+    scores: Matrices,
+    blocks: list[Tensor],
+    probabilities: Tensor,
+    scratch: Scratch,
+) -> list[float | None]:
     """Settings deviation of each row; None where the raw logits were not at hand."""
-    if asked is None or context.asked is None:
-        return [None] * scores.shape[0]
-    if asked is scores or torch.equal(asked, scores):
-        return [0.0] * scores.shape[0]
-    return deviation.largest(scores, asked, ties=context.asked.sampling.top_p < 1.0)
+    asked, n, t = context.asked, seen.proposed, seen.committed_before
+    found: list[float | None] = [None] * probabilities.shape[0]
+    if asked is None:
+        return found
+    if asked.nothing:
+        found[: n + 1] = [0.0] * (n + 1)
+    if scores.logits is None:
+        return found
+    sequence = seen.sequence.to(scores.logits.device)
+    rows = [row for block in blocks for row in block][scores.of]
+    used = probabilities[scores.of]
+    # Row i of the draft stands behind the same prefix as row i of the target.
+    split = max(0, n + 1 - scores.of.start)
+    parts = (slice(0, None),) if asked.only_sampling else (slice(0, split), slice(split, None))
+    apart: list[float] = []
+    for part in parts:
+        apart += deviation.of_rows(rows[part], used[part], scores.logits[part], asked, sequence, t, scratch)
+    found[scores.of] = apart
+    return found

@@ -6,6 +6,7 @@ computed on the few columns that some distribution gives probability to, which i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from specview.capturing.observation import Observation
 from specview.capturing.passes import count_above, largest
+from specview.capturing.scratch import Scratch
 from specview.capturing.settings import Asked
 
 _LARGEST_TOP_K = 256
@@ -27,9 +29,10 @@ class Matrices:
 
     target: Tensor
     draft: Tensor | None
-    target_asked: Tensor | None
-    """The target's raw logits under the settings asked for; `target` itself where there are none to apply."""
-    draft_asked: Tensor | None
+    logits: Tensor | None
+    """Rows of the raw logits, the target's before the draft's; None where none were at hand."""
+    of: slice
+    """Which of all rows (the target's, then the draft's) those are."""
     ids: Tensor | None
     """Sorted token ids of the columns; None: column c is token c."""
 
@@ -40,7 +43,7 @@ class Matrices:
         return columns if self.ids is None else self.ids[columns]
 
 
-def matrices(seen: Observation, asked: Asked | None, tokens: Tensor) -> Matrices:
+def matrices(seen: Observation, asked: Asked | None, tokens: Tensor, scratch: Scratch) -> Matrices:
     """The score matrices of an observation.
 
     Args:
@@ -49,57 +52,56 @@ def matrices(seen: Observation, asked: Asked | None, tokens: Tensor) -> Matrices
     """
     target, vocab = seen.target_scores, seen.target_scores.shape[-1]
     draft = None if seen.draft_scores is None else _as_wide(seen.draft_scores.to(target.device), vocab)
+    n, m = target.shape[0], 0 if draft is None else draft.shape[0]
     if asked is None:
-        return Matrices(target, draft, None, None, None)
-    raw_draft = None
-    if seen.draft_logits is not None and draft is not None and draft.shape[0]:
-        raw_draft = _as_wide(torch.stack([row.to(target.device) for row in seen.draft_logits]).float(), vocab)
-    if asked.nothing:
-        # No settings: the target's scores are its logits by construction, and are their own reference.
-        return Matrices(target, draft, target, raw_draft, None)
-    raw_target = None if seen.target_logits is None else seen.target_logits.to(target.device).float()
-    alive = _alive(target, draft, raw_target, raw_draft, asked, tokens)
+        return Matrices(target, draft, None, slice(0), None)
+    rows: list[Tensor] = []
+    # No settings: the target's scores are its logits by construction.
+    if seen.target_logits is not None and not asked.nothing:
+        rows += seen.target_logits
+    of = slice(0 if rows else n, n)
+    if seen.draft_logits is not None and m:
+        rows += seen.draft_logits
+        of = slice(of.start, n + m)
+    if not rows:
+        return Matrices(target, draft, None, slice(0), None)
+    logits = _gathered(rows, scratch.take("logits", (len(rows), vocab), target.device))
+    alive = None if asked.nothing else _alive(target, draft, logits, asked, tokens, scratch)
     if alive is not None:
-        target = target.index_select(1, alive)
-        draft, raw_target, raw_draft = (
-            None if scores is None else scores.index_select(1, alive) for scores in (draft, raw_target, raw_draft)
-        )
-    sequence, t = seen.sequence.to(target.device), seen.committed_before
-    return Matrices(
-        target,
-        draft,
-        None if raw_target is None else asked.apply(raw_target, sequence, t),
-        None if raw_draft is None else asked.apply(raw_draft, sequence, t),
-        alive,
-    )
+        target, logits = target.index_select(1, alive), logits.index_select(1, alive)
+        draft = None if draft is None else draft.index_select(1, alive)
+    return Matrices(target, draft, logits, of, alive)
+
+
+def _gathered(rows: Iterable[Tensor], into: Tensor) -> Tensor:
+    """`into`, filled with rows of a model's own width and dtype; a token that it lacks has probability 0."""
+    for place, row in zip(into, rows, strict=True):
+        if row.shape[-1] == place.shape[-1]:
+            place.copy_(row)
+        else:
+            width = min(row.shape[-1], place.shape[-1])
+            place[:width].copy_(row[:width])
+            place[width:] = -torch.inf
+    return into
 
 
 def _alive(
-    target: Tensor,
-    draft: Tensor | None,
-    raw_target: Tensor | None,
-    raw_draft: Tensor | None,
-    asked: Asked,
-    tokens: Tensor,
+    target: Tensor, draft: Tensor | None, logits: Tensor, asked: Asked, tokens: Tensor, scratch: Scratch
 ) -> Tensor | None:
     """Sorted ids of every token that some distribution of the round gives probability; None where that is no short
     list, or not known to be one."""
     top_k = asked.sampling.top_k
     if not asked.only_sampling or not 0 < top_k <= _LARGEST_TOP_K or top_k + _SLACK >= target.shape[-1]:
         return None
-    found = [tokens]
-    for logits in (raw_target, raw_draft):
-        if logits is not None:
-            values, ids = largest(logits, top_k + _SLACK)
-            if bool((values[:, -1] >= values[:, top_k - 1]).any()):
-                return None  # more tokens tie with the last one than were looked at
-            found.append(ids.flatten())
-    columns = cast(Tensor, torch.unique(torch.cat(found)))
+    values, ids = largest(logits, top_k + _SLACK)
+    if bool((values[:, -1] >= values[:, top_k - 1]).any()):
+        return None  # more tokens tie with the last one than were looked at
+    columns = cast(Tensor, torch.unique(torch.cat([tokens, ids.flatten()])))
     # What was asked for is one thing; that the scores are alive nowhere else is looked up, not believed.
     for scores in (target, draft):
         if scores is not None:
-            inside = count_above(scores.index_select(1, columns), -torch.inf)
-            if not torch.equal(count_above(scores, -torch.inf), inside):
+            inside = (scores.index_select(1, columns) > -torch.inf).sum(-1)
+            if not torch.equal(count_above(scores, -torch.inf, scratch), inside.float()):
                 return None
     return columns
 

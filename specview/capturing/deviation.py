@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from specview.capturing.passes import same
+from specview.capturing.scratch import Scratch
+from specview.capturing.settings import Asked
 
 NOTICEABLE = 1e-3
 """Above this a difference is no rounding."""
@@ -11,15 +17,40 @@ _EQUAL = 1e-6
 """Below this two softmaxes of the same numbers may differ by rounding alone."""
 
 
-def largest(scores: Tensor, asked: Tensor, *, ties: bool) -> list[float]:
-    """max |softmax(scores) − softmax(asked)| of each row; both (rows, columns) float32.
+_AT_ONCE = 65_536
+"""Numbers looked at together: what is computed from them then stays in the processor's cache."""
+
+
+def of_rows(
+    scores: Sequence[Tensor], used: Tensor, logits: Tensor, asked: Asked, sequence: Tensor, committed: int,
+    scratch: Scratch,
+) -> list[float]:  # fmt: skip
+    """max |used − softmax(the logits under the settings asked for)| of each row; all rows as wide as `used`.
+
+    Args:
+        scores: the rows whose softmax `used` is.
+        sequence, committed: row i stands behind the prefix `sequence[: committed + i]`.
+    """
+    found: list[float] = []
+    step = max(1, _AT_ONCE // used.shape[1])
+    for i in range(0, used.shape[0], step):
+        rows = slice(i, i + step)
+        wanted = logits[rows] if asked.nothing else asked.apply(logits[rows], sequence, committed + i)
+        if step == 1 and same(scores[i][None], wanted, scratch):
+            found.append(0.0)
+        else:
+            found += largest(used[rows], torch.softmax(wanted, dim=-1), ties=asked.sampling.top_p < 1.0)
+    return found
+
+
+def largest(used: Tensor, wanted: Tensor, *, ties: bool) -> list[float]:
+    """max |used − wanted| of each row; both (rows, columns) probabilities.
 
     Args:
         ties: top-p may have cut through tokens of equal probability. Which of them stay is the sort's choice and no
             deviation, so their probabilities are compared as a sum.
     """
-    used, wanted = torch.softmax(scores, dim=-1), torch.softmax(asked, dim=-1)
-    apart = (used - wanted).abs()
+    apart = (used - wanted).abs_()
     found: list[float] = apart.amax(dim=-1).tolist()
     if ties:
         for i, value in enumerate(found):

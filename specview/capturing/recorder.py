@@ -18,6 +18,7 @@ from transformers.generation import candidate_generator as generators
 from engine.round import StopReason
 from specview.capturing.observation import Observation
 from specview.capturing.open_round import OpenRound
+from specview.capturing.scratch import Scratch
 
 _SAME_POSITIONS = (generators.AssistedCandidateGenerator, generators.EarlyExitCandidateGenerator)
 """Proposers whose cache counts the target's own tokens (others draft in another vocabulary, or share a cache)."""
@@ -62,6 +63,7 @@ class Recorder:
     ) -> None:
         self.key = key
         self.facts = facts
+        self.scratch = Scratch()
         self._sink = sink
         self._model = model
         self._cache = cache
@@ -95,8 +97,7 @@ class Recorder:
         if not self._begun:
             return
         self._step(self._hand_over_the_rest, time.perf_counter_ns())
-        if not self._broken:
-            self._sink.end(self, reason or self._reason())
+        self._step(lambda: self._sink.end(self, reason or self._reason()))
         self._open = self._previous = self._generator = None
 
     def _step(self, note: Callable[..., None], *arguments: Any) -> None:

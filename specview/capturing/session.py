@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from engine.round import Round, RunInfo, Sequence, Status, StopReason
+from engine.round import RunInfo, Sequence, Status, StopReason
 from engine.vocabulary import Vocabulary
 from specview.capturing.analysis import TWICE, settings_applied_twice, to_round
 from specview.capturing.deviation import NOTICEABLE
@@ -21,7 +22,6 @@ from specview.capturing.facts import Facts, as_run, facts_of
 from specview.capturing.observation import Observation
 from specview.capturing.recorder import Recorder
 from specview.capturing.tokens import find_tokenizer, vocabulary_of
-from specview.capturing.worker import Worker
 from specview.trace.writer import TraceWriter
 
 
@@ -50,7 +50,11 @@ class _Open:
 
 
 class Session:
-    """One trace being written by any number of `generate` calls, in any thread."""
+    """One trace being written by any number of `generate` calls, in any thread.
+
+    A round is analysed by the thread that generated it, between two rounds. On a thread of its own the analysis would
+    take a core from torch's parallel loops, and each of those waits for its slowest part: 3 ms of it cost them 20.
+    """
 
     def __init__(self, path: Path, writer: TraceWriter, tokenizer: Any) -> None:
         self.path = path
@@ -64,7 +68,8 @@ class Session:
         self._runs: list[_Run] = []
         self._open: dict[int, _Open] = {}
         self._captured = 0
-        self._worker = Worker(self.fail)
+        self._lock = threading.Lock()
+        """Held by whoever changes what is open or hands rows to the writer, which takes them from one thread."""
 
     # --- in the threads that generate
 
@@ -91,22 +96,36 @@ class Session:
         )
 
     def begin(self, recorder: Recorder, prompt: Tensor) -> None:
-        self._put(self._begin, recorder.key, recorder.facts, prompt)
+        ids = tuple(prompt.tolist())
+        with self._lock:
+            if not self._over():
+                self._begin(recorder.key, recorder.facts, ids)
 
     def round(self, recorder: Recorder, seen: Observation) -> None:
-        self._put(self._round, recorder.key, recorder.facts, seen)
+        if self._over():
+            return
+        found = to_round(seen, recorder.facts.context, recorder.scratch)
+        with self._lock:
+            if self._over():
+                return
+            call = self._open[recorder.key]
+            self._explain(call.run, found.tokens())
+            self._writer.add_round(call.sequence, found)
+            if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in found.positions):
+                self._examine(call.run, seen, recorder.facts)
 
     def end(self, recorder: Recorder, reason: StopReason) -> None:
-        self._put(self._end, recorder.key, reason)
+        with self._lock:
+            if not self._over():
+                self._writer.end_sequence(self._open.pop(recorder.key).sequence, reason)
 
     def fail(self, error: Exception) -> None:
         """Recording broke; the first error is raised when the capture ends, and nothing more is recorded."""
         if self.error is None:
             self.error = error
 
-    def _put(self, task: Any, *arguments: Any) -> None:
-        if not self._closed and self.error is None:
-            self._worker.put(task, *arguments)
+    def _over(self) -> bool:
+        return self._closed or self.error is not None
 
     # --- at the end
 
@@ -116,8 +135,8 @@ class Session:
         Raises:
             TraceError: the trace could not be written.
         """
-        self._closed = True
-        self._worker.finish()
+        with self._lock:
+            self._closed = True
         if not self._runs:
             self._writer.discard()
             return 0
@@ -130,11 +149,10 @@ class Session:
         self._writer.close(status, message or self._runs[-1].note)
         return self._captured
 
-    # --- on the worker's thread
+    # --- with the lock held
 
-    def _begin(self, key: int, facts: Facts, prompt: Tensor) -> None:
+    def _begin(self, key: int, facts: Facts, ids: tuple[int, ...]) -> None:
         run = self._run_of(facts)
-        ids = tuple(prompt.tolist())
         text = None if run.tokenizer is None else run.tokenizer.decode(list(ids))
         self._explain(run, ids)
         # transformers has no prefill before its first round: the first forward reads the prompt and the candidates.
@@ -142,17 +160,6 @@ class Session:
         self._open[key] = _Open(run, self._writer.begin_sequence(sequence, run=run.id))
         run.sequences += 1
         self._captured += 1
-
-    def _round(self, key: int, facts: Facts, seen: Observation) -> None:
-        call = self._open[key]
-        found = to_round(seen, facts.context)
-        self._explain(call.run, _ids(found))
-        self._writer.add_round(call.sequence, found)
-        if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in found.positions):
-            self._examine(call.run, seen, facts)
-
-    def _end(self, key: int, reason: StopReason) -> None:
-        self._writer.end_sequence(self._open.pop(key).sequence, reason)
 
     def _run_of(self, facts: Facts) -> _Run:
         """The run of this configuration, a new one if it is the first call with it."""
@@ -182,13 +189,3 @@ class Session:
         if fresh:
             run.explained |= fresh
             self._writer.add_vocab(run.vocabulary.entries(fresh), run=run.id)
-
-
-def _ids(round_: Round) -> Iterator[int]:
-    """Every token id that a round shows."""
-    for position in round_.positions:
-        if position.candidate is not None:
-            yield position.candidate
-        yield from (token for token, _ in position.draft_top)
-        yield from (token for token, _ in position.target_top)
-    yield from (token for token, _ in round_.committed)

@@ -219,7 +219,7 @@ class _Recorder:
         self.writer.set_status("running")
         with self.stop.patience():
             for round_ in session.decode():
-                self._explain(session, _ids(round_))
+                self._explain(session, round_.tokens())
                 self.writer.add_round(handle, round_)
                 self.reporter.round(round_, round_.committed_after - len(ids))
                 if self.stop.requested:
@@ -260,15 +260,3 @@ def _content(prompt: Prompt) -> tuple[str, str | list[dict[str, str]]]:
         return prompt.text, prompt.text
     messages = [dict(message) for message in prompt.messages]
     return "\n".join(f"{message['role']}: {message['content']}" for message in messages), messages
-
-
-def _ids(round_: Round) -> Iterator[int]:
-    """Every token id that a round shows."""
-    for position in round_.positions:
-        if position.candidate is not None:
-            yield position.candidate
-        yield from (token for token, _ in position.draft_top)
-        yield from (token for token, _ in position.target_top)
-    yield from (token for token, _ in round_.committed)
-    if round_.correction_token is not None:
-        yield round_.correction_token

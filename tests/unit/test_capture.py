@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 import warnings
 
 import pytest
@@ -12,7 +11,7 @@ from transformers.generation import utils
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
 import specview
-from specview.capturing import CaptureError, CaptureWarning, session, worker
+from specview.capturing import CaptureError, CaptureWarning, session
 from specview.errors import TraceError
 from specview.trace.reader import TraceReader
 from tests.capture_pair import pair, prompt, tiny
@@ -284,7 +283,7 @@ def test_an_error_of_the_recording_never_reaches_generate(tmp_path, monkeypatch)
     torch.manual_seed(0)
     plain = target.generate(prompt(), **SAMPLED, assistant_model=draft)
 
-    def broken(seen, context):
+    def broken(seen, context, scratch):
         raise ZeroDivisionError("the instrument is broken")
 
     monkeypatch.setattr(session, "to_round", broken)
@@ -307,7 +306,7 @@ def test_an_error_of_the_recording_never_reaches_generate(tmp_path, monkeypatch)
 
 def test_an_error_of_the_recording_is_a_note_on_the_users_own(tmp_path, monkeypatch):
     target, draft = pair()
-    monkeypatch.setattr(session, "to_round", lambda seen, context: 1 / 0)
+    monkeypatch.setattr(session, "to_round", lambda seen, context, scratch: 1 / 0)
 
     def block():
         with specview.capture(tmp_path / "t.db"):
@@ -360,26 +359,6 @@ def test_the_number_of_threads_of_torch_is_left_alone(tmp_path):
         thread.start()
         thread.join()
     assert [torch.get_num_threads(), *seen] == [before, before]
-
-
-def test_a_slow_instrument_holds_the_generation_back_and_loses_nothing(tmp_path, monkeypatch):
-    target, draft = pair()
-    calls, to_round = [], session.to_round
-
-    def slow(seen, context):
-        calls.append(1)
-        time.sleep(0.01)
-        return to_round(seen, context)
-
-    monkeypatch.setattr(session, "to_round", slow)
-    monkeypatch.setattr(worker, "_WAITING", 2)
-    arguments = {**SAMPLED, "max_new_tokens": 60, "assistant_model": draft, "eos_token_id": None}
-    with specview.capture(tmp_path / "t.db"):
-        length = target.generate(prompt(), **arguments).shape[1]
-    ((_, (sequence,)),) = runs(tmp_path / "t.db")
-    with TraceReader(tmp_path / "t.db") as reader:
-        assert reader.token_count(sequence.id) == length
-        assert reader.round_count(sequence.id) == len(calls)
 
 
 def test_a_batch_is_refused_by_transformers_as_ever(tmp_path):

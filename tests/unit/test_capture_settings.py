@@ -11,6 +11,7 @@ from engine.round import PhaseTimes
 from specview.capturing import columns, deviation, passes
 from specview.capturing.analysis import to_round
 from specview.capturing.observation import KeyValues, Observation
+from specview.capturing.scratch import Scratch
 from specview.capturing.settings import Asked, asked_sampling, unsaid
 from specview.capturing.verdict import Context
 from tests.capture_pair import VOCAB, prompt, tiny
@@ -107,14 +108,14 @@ def test_ties_at_the_edge_of_the_nucleus_are_no_deviation():
     first, other = logits.clone(), logits.clone()
     first[0, 4:6] = -torch.inf  # the one sort kept 2 and 3
     other[0, 2:4] = -torch.inf  # the other one 4 and 5
-    assert deviation.largest(first, other, ties=False)[0] > 0.05
-    assert deviation.largest(first, other, ties=True)[0] < 1e-6
+    assert deviation.largest(first.softmax(-1), other.softmax(-1), ties=False)[0] > 0.05
+    assert deviation.largest(first.softmax(-1), other.softmax(-1), ties=True)[0] < 1e-6
     wrong = first.clone()
     wrong[0, 1] = -torch.inf
-    assert deviation.largest(wrong, other, ties=True)[0] > 0.05
+    assert deviation.largest(wrong.softmax(-1), other.softmax(-1), ties=True)[0] > 0.05
     one_more = first.clone()
     one_more[0, 4] = 2.0
-    assert deviation.largest(one_more, other, ties=True)[0] > 0.04
+    assert deviation.largest(one_more.softmax(-1), other.softmax(-1), ties=True)[0] > 0.04
 
 
 def observation(seed=0, vocab=400, n=3, processors=(), draft_vocab=None, twice=False):
@@ -150,18 +151,20 @@ def observation(seed=0, vocab=400, n=3, processors=(), draft_vocab=None, twice=F
 
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("top_p", [1.0, 0.7])
+@torch.inference_mode()
 def test_the_columns_that_matter_give_what_all_columns_give(monkeypatch, twice, top_p):
     processors = [lp.TemperatureLogitsWarper(0.7), lp.TopKLogitsWarper(30)]
     if top_p < 1:
         processors.append(lp.TopPLogitsWarper(top_p))
     context = Context(Asked.of(processors), greedy=False)
+    scratch = Scratch()  # kept from round to round, as in a capture
     for seed in range(20):
         seen = observation(seed, processors=processors, twice=twice)
-        few = to_round(seen, context)
-        assert columns.matrices(seen, context.asked, seen.output).ids is not None
+        few = to_round(seen, context, scratch)
+        assert columns.matrices(seen, context.asked, seen.output, scratch).ids is not None
         monkeypatch.setattr(columns, "_LARGEST_TOP_K", 0)
-        assert columns.matrices(seen, context.asked, seen.output).ids is None
-        all_ = to_round(seen, context)
+        assert columns.matrices(seen, context.asked, seen.output, scratch).ids is None
+        all_ = to_round(seen, context, scratch)
         monkeypatch.undo()
         for a, b in zip(few.positions, all_.positions, strict=True):
             assert (a.candidate, a.fate, a.position) == (b.candidate, b.fate, b.position)
@@ -184,7 +187,7 @@ def test_scores_that_are_alive_outside_top_k_are_not_overlooked():
     processors = [lp.TopKLogitsWarper(30)]
     seen = observation(processors=processors)
     seen = dataclasses.replace(seen, draft_scores=torch.stack(seen.draft_logits))
-    found = to_round(seen, Context(Asked.of(processors), greedy=False))
+    found = to_round(seen, Context(Asked.of(processors), greedy=False), Scratch())
     wanted = torch.stack(seen.draft_logits).softmax(-1)
     for i, position in enumerate(found.positions[:3]):
         assert position.draft_prob == pytest.approx(float(wanted[i, position.candidate]), abs=1e-6)
@@ -195,7 +198,7 @@ def test_scores_that_are_alive_outside_top_k_are_not_overlooked():
 def test_vocabularies_that_are_padded_differently(draft_vocab):
     seen = observation(draft_vocab=draft_vocab)
     seen = dataclasses.replace(seen, sequence=seen.sequence.clamp(max=389), output=seen.output.clamp(max=389))
-    found = to_round(seen, Context(Asked.of([]), greedy=False))
+    found = to_round(seen, Context(Asked.of([]), greedy=False), Scratch())
     assert all(0 <= p.overlap <= 1 for p in found.positions[:3])
     assert all(p.draft_prob is not None for p in found.positions[:3])
 
@@ -206,7 +209,7 @@ def test_a_tie_is_ranked_by_id():
     y = int(seen.sequence[4])
     best = target[0].argmax()
     target[0, y] = target[0, best]
-    found = to_round(dataclasses.replace(seen, target_scores=target), Context(Asked.of([]), greedy=False))
+    found = to_round(dataclasses.replace(seen, target_scores=target), Context(Asked.of([]), greedy=False), Scratch())
     assert found.positions[0].rank == (1 if y <= best else 2)
 
 
@@ -228,5 +231,5 @@ def test_the_largest_are_those_of_topk(width, k):
 def test_counts_are_exact():
     scores = torch.randint(0, 30, (4, 49_152), generator=torch.Generator().manual_seed(0)).float()
     bound = scores[:, :1]
-    assert passes.count_above(scores, bound).tolist() == (scores > bound).sum(-1).tolist()
-    assert passes.count_equal(scores, bound).tolist() == (scores == bound).sum(-1).tolist()
+    assert passes.count_above(scores, bound, Scratch()).tolist() == (scores > bound).sum(-1).tolist()
+    assert passes.count_equal(scores, bound, Scratch()).tolist() == (scores == bound).sum(-1).tolist()
