@@ -52,11 +52,11 @@ def command(
         warn(reader)
         if chosen == "perfetto":
             total = reader.number("SELECT count(*) FROM rounds")
-            with opened(output, force=force) as out, counting("exporting", total) as progress:
+            with opened(output, force=force, source=trace) as out, counting("exporting", total) as progress:
                 perfetto.write(reader, out, run_id=run_id, progress=progress)
             return 0
         export = export_of(reader, level, run_id=run_id, raw_text=raw_text)  # type: ignore[arg-type]
         write = {"csv": csv.write, "jsonl": jsonl.write, "parquet": parquet.write}[chosen]
-        with opened(output, force=force) as out, counting("exporting", export.total) as progress:
+        with opened(output, force=force, source=trace) as out, counting("exporting", export.total) as progress:
             write(export, out, raw_text=raw_text, progress=progress)
     return 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import BinaryIO
 
-from specview.export.cells import safe
+from specview.export.cells import safe, safe_json_cell
 from specview.export.levels import TEXT, Column, Export, Row, limits
 from specview.trace.reader import TraceReader
 
@@ -39,7 +39,7 @@ def write(export: Export, out: BinaryIO, *, raw_text: bool, progress: Callable[[
 
 def _formatted_here(export: Export, raw_text: bool) -> Iterator[tuple[int, str]]:
     for rows in export.batches:
-        yield len(rows), _lines(rows if raw_text else [tuple(map(_safe, row)) for row in rows])
+        yield len(rows), _lines(rows if raw_text else [_safe(export.columns, row) for row in rows])
 
 
 def _lines(rows: list[Row]) -> str:
@@ -48,8 +48,11 @@ def _lines(rows: list[Row]) -> str:
     return text.getvalue()
 
 
-def _safe(cell: object) -> object:
-    return safe(_text(cell)) if isinstance(cell, (str, bytes)) else cell
+def _safe(columns: tuple[Column, ...], row: Row) -> Row:
+    return tuple(
+        (safe_json_cell if column.kind == "json" else safe)(_text(cell)) if isinstance(cell, (str, bytes)) else cell
+        for column, cell in zip(columns, row, strict=True)
+    )
 
 
 def _formatted_by_sqlite(export: Export) -> Iterator[tuple[int, str]] | None:
@@ -102,7 +105,7 @@ def _text_cell(value: object) -> str | None:
 
 def _json_cell(value: object) -> str | None:
     """Alternatives are different in every row, so a cache would only cost."""
-    return None if value is None else _quoted(safe.__wrapped__(_text(value)))
+    return None if value is None else _quoted(safe_json_cell(_text(value)))
 
 
 def _text(value: object) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from specview.export.cells import safe_json
 from specview.export.levels import Column, Export, Row
 from specview.summary import finite
 from specview.text import showable
@@ -14,8 +15,10 @@ from specview.text import showable
 def write(export: Export, out: BinaryIO, *, raw_text: bool, progress: Callable[[int], None]) -> None:
     """Write the export to a binary stream; the arguments are those of `csv.write`."""
     shown = [c.kind == "text" and not raw_text for c in export.columns]
+    # Texts are made safe one by one; strings inside JSON, which must stay what they are, by their escapes.
+    finish = safe_json if not raw_text and any(c.kind == "json" for c in export.columns) else str
     for rows in export.batches:
-        lines = [json.dumps(_object(export.columns, shown, row), ensure_ascii=False) for row in rows]
+        lines = [finish(json.dumps(_object(export.columns, shown, row), ensure_ascii=False)) for row in rows]
         out.write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace") if lines else b"")
         progress(len(rows))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from specview.errors import SpecviewError
+from specview.export.cells import safe_json
 from specview.export.levels import Column, Export, Row
 from specview.text import showable
 
@@ -56,4 +57,6 @@ def _fit(column: Column, value: Any, raw_text: bool) -> Any:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "backslashreplace")
     text = value if isinstance(value, str) else str(value)
-    return showable(text) if column.kind == "text" and not raw_text else text
+    if raw_text:
+        return text
+    return safe_json(text) if column.kind == "json" else showable(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as stdcsv
 import io
 import json
+import os
 import random
 import sqlite3
 from dataclasses import replace
@@ -20,7 +21,7 @@ from sqlite_utils.utils import rows_from_file
 from engine.round import PhaseTimes, Position, Round, Sequence, VocabEntry
 from specview.errors import SpecviewError, TraceError
 from specview.export import csv, jsonl, parquet, perfetto
-from specview.export.cells import safe
+from specview.export.cells import safe, safe_json
 from specview.export.levels import LEVELS, Level, export_of
 from specview.export.sink import opened
 from specview.summary import summarize
@@ -133,6 +134,47 @@ def test_no_cell_begins_like_a_formula_or_holds_a_control(hostile: Path, level: 
         assert not cell.startswith(("=", "+", "@", "\t", "\r"))
         assert not (cell.startswith("-") and not cell[1:2].isdigit())
         assert cell == "" or cell.isprintable()
+
+
+UNSAFE = "a\x9b\x7f\u202e\x1b[2J\U0001f1e6é漢"
+
+
+@pytest.fixture
+def hostile_json(tmp_path: Path) -> Path:
+    """A trace whose JSON columns hold strings that no terminal should get."""
+    path = tmp_path / "json.db"
+    with TraceWriter(path) as writer:
+        info = synthetic.run_info(random.Random(1))
+        writer.begin_run(replace(info, stop=(UNSAFE,), versions={UNSAFE: "1"}))
+        writer.add_round(writer.begin_sequence(synthetic.prompt()), next(synthetic.rounds(1)))
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE positions SET draft_top = ?", (json.dumps([[UNSAFE, 0.5]]),))
+    connection.execute("UPDATE positions SET target_top = ?", (json.dumps([[UNSAFE, 0.5]], ensure_ascii=False),))
+    connection.commit()
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("write", [csv.write, jsonl.write])
+def test_json_is_safe_to_print_and_still_the_same(hostile_json: Path, write: Any) -> None:
+    for level, wanted in (("positions", ("draft_top", "target_top")), ("runs", ("stop", "versions"))):
+        out = io.BytesIO()
+        with TraceReader(hostile_json) as reader:
+            write(export_of(reader, level), out, raw_text=False, progress=ignore)
+        text = out.getvalue().decode()
+        assert "".join(text.split()).isprintable()
+        assert "\U0001f1e6" not in text
+        row = table(out.getvalue())[0] if write is csv.write else json.loads(text.splitlines()[0])
+        for name in wanted:
+            value = json.loads(row[name]) if write is csv.write else row[name]
+            assert value in ([[UNSAFE, 0.5]], [UNSAFE], {UNSAFE: "1"}), name
+
+
+def test_json_that_can_be_shown_is_left_alone() -> None:
+    for text in ('["漢", "é"]', "[[1,0.5]]", "{}"):
+        assert safe_json(text) == text
+    assert safe_json('["漢\x9b"]') == '["\\u6f22\\u009b"]'
+    assert safe_json('["\U0001f1e6"]') == '["\\ud83c\\udde6"]'
 
 
 def test_safe_text_is_left_alone() -> None:
@@ -318,3 +360,32 @@ def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
         out.write(b"new")
     assert path.read_bytes() == b"new"
     assert [p.name for p in path.parent.iterdir()] == ["out.csv"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "elsewhere" / "real.csv")
+    with opened(tmp_path / "link.csv", force=False) as out:
+        out.write(b"new")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "elsewhere" / "real.csv").read_bytes() == b"new"
+
+
+def test_no_export_replaces_its_trace_or_a_device(trace: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(trace.read_bytes())
+    (tmp_path / "link.db").symlink_to(copy)
+    for path in (copy, tmp_path / "link.db"):
+        with pytest.raises(SpecviewError, match="is the trace"), opened(path, force=True, source=copy):
+            pass
+    assert copy.read_bytes() == trace.read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SpecviewError, match="not a regular file"), opened(tmp_path / "pipe", force=True):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, words in (("a" * 300, "cannot be written"), ("loop", "in a circle")):
+        with pytest.raises(SpecviewError, match=words), opened(tmp_path / name, force=True):
+            pass
+    with opened(tmp_path / ("a" * 250 + ".csv"), force=False) as out:
+        out.write(b"a long name is no reason to fail")
