@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from specview.cli import Standing
     from specview.contract import ClauseReport, RunReport
 
 SHOWN_VIOLATIONS = 5
@@ -19,7 +20,8 @@ MARKS = {"ok": ("✓", "green"), "broken": ("✗", "bold red"), "not recorded": 
 @click.command("check", short_help="Verify every clause of the contract.")
 @click.argument("traces", metavar="TRACE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def command(traces: tuple[Path, ...], as_json: bool) -> int:
+@click.pass_obj
+def command(standing: Standing, traces: tuple[Path, ...], as_json: bool) -> int:
     """Recompute every clause of the draft–verify contract from what the traces recorded.
 
     Exit code 0: whatever was recorded holds; 1: a clause is broken; 2: a trace cannot be read. A clause that a trace
@@ -31,7 +33,9 @@ def command(traces: tuple[Path, ...], as_json: bool) -> int:
 
     documents: list[dict[str, Any]] = []
     holds, readable = True, True
-    for path in traces:
+    for number, path in enumerate(traces, 1):
+        # A reader that goes away (`| head`) must not make a pass of what was not looked at.
+        standing.exit_code = 1
         try:
             reports = _check(path)
         except TraceError as error:
@@ -40,12 +44,19 @@ def command(traces: tuple[Path, ...], as_json: bool) -> int:
             documents.append({"trace": str(path), "error": str(error)})
             continue
         holds = holds and all(report.holds for report in reports)
+        if number == len(traces):
+            standing.exit_code = _exit_code(holds, readable)
         if as_json:
             documents.append({"trace": str(path), "runs": [_document(report) for report in reports]})
         else:
             _show(path, reports)
+    standing.exit_code = _exit_code(holds, readable)
     if as_json:
         click.echo(json.dumps(documents, indent=2))
+    return standing.exit_code
+
+
+def _exit_code(holds: bool, readable: bool) -> int:
     return 2 if not readable else 0 if holds else 1
 
 

@@ -31,7 +31,7 @@ def command(draft: str | None, target: str | None, device: str, dtype: str, as_j
 
     found = diagnose(draft, target, device, dtype)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(asdict(found), indent=2))
     else:
         _print(found)
     return 0 if found.fits else 1

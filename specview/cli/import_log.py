@@ -28,29 +28,39 @@ def command(log: Path, form: Form | None, output: Path | None, force: bool) -> i
     `--spec-log-file`. `-` reads stdin. What the log lacks stays empty, and every view copes with that."""
     from specview.cli import say
     from specview.cli.progress import counting
+    from specview.cli.streams import print_path
     from specview.cli.wording import count
     from specview.errors import SpecviewError
-    from specview.importing.run import import_log
+    from specview.importing.run import bounded, import_log
 
     stdin = str(log) == "-"
     trace = output or Path("traces") / f"{'stdin' if stdin else log.stem}.db"
+    if not stdin and _same_file(log, trace):
+        raise SpecviewError(f"{trace} is the log that is imported; choose another file with -o.")
     try:
         with (
             click.open_file(str(log), encoding="utf-8", errors="replace") as lines,
             counting("importing rounds", None) as progress,
         ):
             rounds = import_log(
-                lines,
+                bounded(lines),
                 "stdin" if stdin else str(log),
                 trace,
                 form=form,
                 force=force,
                 progress=progress,
             )
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise SpecviewError(
             f"{log} cannot be read ({error.strerror}); name a log with one JSON object a line."
         ) from error
     say(f"imported {count(rounds, 'round')}.")
-    click.echo(trace)
+    print_path(trace)
     return 0
+
+
+def _same_file(log: Path, trace: Path) -> bool:
+    try:
+        return log.samefile(trace)
+    except OSError:
+        return False  # one of them is not there; whoever opens it says so

@@ -26,13 +26,10 @@ def command(folder: Path, as_json: bool) -> int:
     stop. Without DIR, the folder is traces/."""
     from specview.errors import TraceError
 
-    if folder.is_file():
-        paths = [folder]
-    elif folder.is_dir():
-        found = [p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".") and p.is_file()]
-        paths = sorted(found, key=_newest_first)
-    else:
-        raise TraceError(f"There is no folder {folder}; record a trace first, or name another folder.")
+    try:
+        paths = _candidates(folder)
+    except OSError as error:
+        raise TraceError(f"{folder} cannot be listed ({error.strerror}); name another folder.") from error
     entries = [_read(path) for path in paths]
     if as_json:
         _print_json(entries)
@@ -41,6 +38,23 @@ def command(folder: Path, as_json: bool) -> int:
     else:
         click.echo(f"No traces in {folder}; record one with `specview record`.", err=True)
     return 0
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """The files that may be traces, newest first.
+
+    Raises:
+        TraceError: there is no such folder.
+        OSError: it cannot be read.
+    """
+    from specview.errors import TraceError
+
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise TraceError(f"There is no folder {folder}; record a trace first, or name another folder.")
+    found = [p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".") and p.is_file()]
+    return sorted(found, key=_newest_first)
 
 
 def _newest_first(path: Path) -> tuple[float, str]:

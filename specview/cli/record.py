@@ -10,6 +10,7 @@ import click
 
 from engine import ranks
 from specview.cli.options import SHOW_DEFAULTS, run_options, settings_from
+from specview.cli.streams import print_path
 
 if TYPE_CHECKING:
     from specview.recording.record import Outcome
@@ -26,7 +27,7 @@ def command(**options: Any) -> int:
     path = settings.trace_path(datetime.now())
     outcome = run(settings, path)
     if ranks.records():
-        click.echo(outcome.path)
+        print_path(outcome.path)
     return exit_code(outcome)
 
 

@@ -17,11 +17,17 @@ PIPE_WIDTH = 200
 """Columns where stdout is no terminal, so that a table in a file does not depend on the window it was made in."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave a reader that went away to the command line, which knows the exit code; rich would exit with 1."""
+        raise  # rich calls this while it handles the error
+
+
 def stdout() -> Console:
     """The console for data. Nothing that comes from a trace is read as markup."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else PIPE_WIDTH
-    return Console(markup=False, highlight=False, emoji=False, width=width)
+    return _Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def table(columns: Iterable[tuple[str, bool]], title: str | None = None) -> Table:

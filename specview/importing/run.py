@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from engine.round import RunInfo, Sequence
 from specview.errors import TraceError
@@ -17,7 +17,7 @@ from specview.trace.writer import TraceWriter
 
 Form = Literal["vllm", "llama.cpp"]
 FORMS: tuple[Form, ...] = ("vllm", "llama.cpp")
-LONGEST_LINE = 50_000_000
+LONGEST_LINE = 16_000_000
 """Characters. A response with a million steps stays below; anything longer is no log."""
 
 
@@ -51,6 +51,12 @@ def import_log(
         raise
     writer.close("finished", f"imported from {Path(name).name}")
     return rounds
+
+
+def bounded(log: IO[str]) -> Iterator[str]:
+    """The lines of a log. One that is too long comes cut, a character longer than allowed: memory stays flat."""
+    while line := log.readline(LONGEST_LINE + 1):
+        yield line
 
 
 def _write(steps: Iterator[Step], writer: TraceWriter, progress: Callable[[int], None]) -> int:
@@ -96,11 +102,11 @@ def _form(line: dict[str, Any]) -> Form | None:
 
 def _object(text: str) -> dict[str, Any] | None:
     """The object on a line; None for an empty line and the frame of a stream."""
+    if len(text) > LONGEST_LINE:
+        raise FieldError(f"it has more than {LONGEST_LINE:,} characters")
     text = text.strip().removeprefix("data:").strip()
     if not text or text == "[DONE]" or text.startswith((":", "event:")):
         return None
-    if len(text) > LONGEST_LINE:
-        raise FieldError(f"it has more than {LONGEST_LINE:,} characters")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -24,7 +24,11 @@ CHECKPOINT_PAGES = 2000
 
 def refuse_existing(path: Path, *, force: bool, append: bool) -> None:
     """Raise TraceError where a file stands that was not offered for overwriting or appending."""
-    if path.exists() or path.is_symlink():
+    try:
+        exists = path.exists() or path.is_symlink()
+    except OSError as error:
+        raise TraceError(f"{path} cannot be created ({_reason(error)}); choose another file with -o.") from error
+    if exists:
         if not (force or append):
             raise TraceError(f"{path} already exists; choose another file with -o, or use --force to overwrite it.")
         if not path.is_file():

@@ -9,6 +9,7 @@ import math
 import os
 import pty
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,6 +123,24 @@ def test_export_takes_its_format_from_the_file_name(specview: Specview, trace: P
         ["list", "ABSENT"],
         ["import", "ABSENT"],
         ["import", "TRACE"],
+        ["import", "LOOP"],
+        ["import", "SOCKET"],
+        ["import", "LONG"],
+        ["import", "UNDER"],
+        ["import", "LOG", "-o", "LONG"],
+        ["import", "LOG", "-o", "LOG", "--force"],
+        ["list", "LONG"],
+        ["stats", "LONG"],
+        ["stats", "LOOP"],
+        ["stats", "SOCKET"],
+        ["stats", "UNDER"],
+        ["export", "TRACE", "-o", "LONG"],
+        ["export", "TRACE", "-o", "LOOP", "--force"],
+        ["export", "TRACE", "-o", "SOCKET", "--force"],
+        ["export", "TRACE", "-o", "TRACE", "--force"],
+        ["record", "-o", "LONG"],
+        ["record", "-o", "LOOP", "--force"],
+        ["capture", "-o", "LONG", "--", "SCRIPT"],
     ],
 )
 def test_wrong_use_gets_one_sentence_and_exit_code_2(
@@ -129,13 +148,25 @@ def test_wrong_use_gets_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    names = {"TRACE": trace, "ABSENT": tmp_path / "absent", "FOLDER": tmp_path / "folder"}
+    (tmp_path / "script.py").touch()
+    (tmp_path / "log.jsonl").write_text(
+        json.dumps({"metrics": {"speculative_decoding": {"per_step_drafted": [3], "per_step_accepted": [1]}}})
+    )
+    (tmp_path / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+    names = {
+        "TRACE": trace, "ABSENT": tmp_path / "absent", "FOLDER": tmp_path / "folder", "LOG": tmp_path / "log.jsonl",
+        "LOOP": tmp_path / "loop", "SOCKET": tmp_path / "socket", "LONG": tmp_path / ("x" * 300),
+        "UNDER": trace / "below", "SCRIPT": tmp_path / "script.py",
+    }  # fmt: skip
     before = sorted(tmp_path.rglob("*"))
     result = specview(*[names.get(word, word) for word in words])
     assert result.code == 2
     assert result.out == ""
     assert result.err.startswith("specview: ")
     assert result.err.count("\n") == 1
+    assert "should not happen" not in result.err
     assert "Traceback" not in result.err
     assert sorted(p for p in tmp_path.rglob("*") if p.name != "traces") == before
 
