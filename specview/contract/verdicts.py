@@ -61,8 +61,8 @@ def c2_score(context: Context, r: Round) -> Outcome:
     checked, findings = 0, []
     if any(p.target_prob is not None or p.target_top or p.target_entropy is not None for p in r.positions):
         checked += 1
-        places = tuple(p.position for p in r.positions)
-        if places != tuple(range(1, r.proposed + 2)):
+        places = [p.position for p in r.positions]
+        if len(places) != r.proposed + 1 or places != list(range(1, len(places) + 1)):
             findings.append(Finding(f"{len(places)} positions scored", f"{r.proposed + 1}: 1 … γ+1"))
     for p in r.positions:
         for name, value in (("target_prob", p.target_prob), ("overlap", p.overlap)):

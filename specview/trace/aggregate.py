@@ -5,11 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 
-from specview.metrics import Totals
+from specview.metrics import WIDEST, Totals
 
 COLUMNS_PER_SCAN = 64
-WIDEST = 4096
-"""Positions that per-position sums go to; no proposer drafts further in one round."""
 
 
 def totals(
@@ -52,7 +50,7 @@ def scope(connection: sqlite3.Connection, run_id: int, sequence_id: int | None =
     """The WHERE clause, with its values, that keeps the rounds of a run or of one of its sequences."""
     if sequence_id is not None:
         return "WHERE sequence_id = ?", (sequence_id,)
-    if connection.execute("SELECT count(*) FROM runs WHERE id != ?", (run_id,)).fetchone()[0] == 0:
+    if not connection.execute("SELECT EXISTS (SELECT 1 FROM runs WHERE id != ?)", (run_id,)).fetchone()[0]:
         return "", ()  # the only run: a plain scan, without a look at the index for each round
     return "WHERE sequence_id IN (SELECT id FROM sequences WHERE run_id = ?)", (run_id,)
 

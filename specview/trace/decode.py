@@ -19,6 +19,9 @@ from specview.trace.records import SequenceRecord
 LARGEST_COUNT = 2**31
 """Tokens or positions. No cache or vocabulary comes near it; a view that drew so many slots would never end."""
 
+LONGEST_JSON = 2**22
+"""Characters. Parsed, JSON takes up to thirty times as much memory; a bias for every token id of a vocabulary fits."""
+
 
 class DamagedValueError(ValueError):
     """A value that no version of the format allows; the message names its column."""
@@ -291,6 +294,8 @@ def _sampling(row: sqlite3.Row) -> Sampling | None:
 def _json(table: str, column: str, text: str | None, kind: type[Any]) -> Any:
     if text is None:
         return kind()
+    if len(text) > LONGEST_JSON:
+        raise DamagedValueError(f"{table}.{column} holds {len(text):,} characters of JSON")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ LONGEST_CELL = 2**18
 """Bytes of the longest text or blob that is read from a row of which there are many. SQLite's own limit would let a
 damaged file ask for a gigabyte, and again for every row."""
 LONGEST_VALUE = 50_000_000
-"""The same for a run's and a sequence's rows: prompts may be long."""
+"""The same for the rows of sequences, whose prompts may be long, and for the names of tokens."""
 LONGEST_REASON = 200
 READING_ERRORS = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 """What sqlite3 raises over a damaged file: its error messages and texts need not be UTF-8."""
@@ -150,7 +150,7 @@ def _peek(path: Path) -> bytes | None:
     except FileNotFoundError:
         raise TraceError(f"There is no file {path}; `specview list` shows the traces in a folder.") from None
     except OSError as error:
-        raise TraceError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+        raise TraceError(f"{path} cannot be read ({error.strerror}); check the path and its permissions.") from error
     if not header:
         raise TraceError(f"{path} is empty: nothing was recorded into it, or it was copied without its -wal.")
     if not header.startswith(MAGIC):

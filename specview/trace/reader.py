@@ -20,6 +20,8 @@ from specview.trace.distribution import Percentiles, percentiles
 from specview.trace.records import RunRecord, SequenceRecord, TokenRecord
 
 IDS_PER_QUERY = 500
+SEQUENCE_BYTES = 2**24
+"""Prompts that are read at once, in characters."""
 SMALLEST_ROUND_BYTES = 20
 HAND_OVER_SECONDS = 1.0
 """How long a follower stays off a file whose writer has ended, so that it can fold its log."""
@@ -56,11 +58,10 @@ class TraceReader:
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        with self.reading(opening.LONGEST_VALUE):
+        with self.reading(decode.LONGEST_JSON):  # a run's facts hold nothing longer than that
             cursor = self.connection.cursor()
             cursor.row_factory = sqlite3.Row
-            rows = cursor.execute("SELECT * FROM runs ORDER BY id").fetchall()
-            return [_run_record(row) for row in rows]
+            return [_run_record(row) for row in cursor.execute("SELECT * FROM runs ORDER BY id")]
 
     def sequences(self, run_id: int, start: int = 0, stop: int | None = None) -> list[SequenceRecord]:
         """The sequences of a run, from the `start`-th to before the `stop`-th."""
@@ -74,11 +75,33 @@ class TraceReader:
             return [decode.sequence(row) for row in rows]
 
     def all_sequences(self, run_id: int) -> Iterator[SequenceRecord]:
-        """Every sequence of a run in order, read a few hundred at a time."""
-        start = 0
-        while chunk := self.sequences(run_id, start, start + IDS_PER_QUERY):
+        """Every sequence of a run in order; of long prompts few are in memory at once."""
+        after = -1
+        while chunk := self._sequences_behind(run_id, after):
             yield from chunk
-            start += len(chunk)
+            after = chunk[-1].index
+
+    def _sequences_behind(self, run_id: int, index: int) -> list[SequenceRecord]:
+        """The next sequences after number `index`: at least one, at most `IDS_PER_QUERY`, no more than fit."""
+        found: list[SequenceRecord] = []
+        room = SEQUENCE_BYTES
+        with self.reading(opening.LONGEST_VALUE):
+            cursor = self.connection.cursor()
+            cursor.row_factory = sqlite3.Row
+            for row in cursor.execute(
+                "SELECT * FROM sequences WHERE run_id = ? AND sequence_index > ? ORDER BY sequence_index LIMIT ?",
+                (run_id, index, IDS_PER_QUERY),
+            ):
+                record = decode.sequence(row)
+                if record.index <= index:  # an index that contradicts its table must not lead round and round
+                    raise decode.DamagedValueError("sequences.sequence_index is out of order")
+                index = record.index
+                found.append(record)
+                room -= len(row["prompt"] or "") + len(row["baseline_ids"] or "")
+                if room < 0:
+                    break
+            cursor.close()
+        return found
 
     def sequence_count(self, run_id: int) -> int:
         """How many sequences a run has."""

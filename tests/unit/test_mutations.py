@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import random
 import sqlite3
 import time
@@ -12,15 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine.round import Cost
-from specview.contract import check
-from specview.errors import SpecviewError
-from specview.export import csv, jsonl, perfetto
-from specview.export.levels import LEVELS, export_of
-from specview.summary import document, summarize
 from specview.trace import schema
-from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
 from tests import memory, synthetic
+from tests.unit.every_view import use_everything
 
 MUTANTS = 2000
 SECONDS_EACH = 5.0
@@ -43,37 +36,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> bytes:
                 writer.add_round(sequence, r)
             writer.end_sequence(sequence, "length")
     return path.read_bytes()
-
-
-def use_everything(path: Path) -> str | None:
-    """What every view does with a trace; returns the sentence that it was refused with."""
-    try:
-        with TraceReader(path) as reader:
-            for run in reader.runs():
-                json.loads(document(summarize(reader, run)))
-                for sequence in reader.all_sequences(run.id):
-                    count = reader.round_count(sequence.id)
-                    rounds = reader.rounds(sequence.id, max(0, count - 50), count)
-                    ids = [p.candidate for r in rounds for p in r.positions if p.candidate is not None]
-                    reader.vocab(run.id, ids)
-                    length = reader.token_count(sequence.id)
-                    reader.tokens(sequence.id, max(0, length - 200), length)
-                reader.costs(run.id)
-            check(reader)
-            for level in LEVELS:
-                csv.write(export_of(reader, level), io.BytesIO(), raw_text=False, progress=ignore)
-                jsonl.write(export_of(reader, level), io.BytesIO(), raw_text=True, progress=ignore)
-            perfetto.write(reader, io.BytesIO(), progress=ignore)
-    except SpecviewError as error:
-        sentence = str(error)
-        assert sentence
-        assert "\n" not in sentence
-        return sentence
-    return None
-
-
-def ignore(_: int) -> None:
-    pass
 
 
 def flip(data: bytearray, rng: random.Random) -> None:
