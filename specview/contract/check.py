@@ -78,18 +78,24 @@ def check_run(reader: TraceReader, run: RunRecord, progress: Progress | None = N
     for sequence in reader.all_sequences(run.id):
         sequences += 1
         previous: Round | None = None
-        for r in _rounds(reader, sequence, progress):
-            context = Context(run.info, sequence, previous)
+        for r, following in _with_following(_rounds(reader, sequence, progress)):
+            context = Context(run.info, sequence, previous, following)
             for id_, clause in clauses.items():
-                _add(reports[id_], clause(context, r), run, sequence.index, r.index)
+                outcome = clause(context, r)
+                _add(reports[id_], outcome, run, sequence.index, r.index)
+                sums.given_up += outcome.given_up
+                sums.giving_up += outcome.given_up > 0
             sums.add(r, sampled)
             previous = r
         _greedy(reader, run, sequence, reports["C12"])
     if sampled:
         outcome, reports["C12"].note = outcomes.lossless_statistic(sums)
         _add(reports["C12"], outcome, run, None, None)
+    reports["C10"].note = outcomes.given_up_note(sums)
     reports["C13"].note = outcomes.serial_calls_note(sums)
     reports["C14"].note = outcomes.short_scoring_note(sums, run, reader.costs(run.id))
+    if reports["C14"].note is None:
+        reports["C14"].checked = 0  # clocks alone do not show what scoring costs beside a plain step
     return RunReport(run, sequences, sums.rounds, tuple(reports.values()))
 
 
@@ -117,3 +123,14 @@ def _rounds(reader: TraceReader, sequence: SequenceRecord, progress: Progress | 
         yield from chunk
         if progress is not None:
             progress(len(chunk))
+
+
+def _with_following(rounds: Iterator[Round]) -> Iterator[tuple[Round, Round | None]]:
+    """Each round with the one after it."""
+    previous: Round | None = None
+    for r in rounds:
+        if previous is not None:
+            yield previous, r
+        previous = r
+    if previous is not None:
+        yield previous, None

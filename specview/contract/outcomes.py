@@ -62,6 +62,10 @@ class Sums:
     accepted: int = 0
     expected: float = 0.0
     variance: float = 0.0
+    given_up: int = 0
+    """Valid positions of the draft's cache that were dropped and fed again."""
+    giving_up: int = 0
+    """Rounds that did so."""
 
     def add(self, r: Round, sampled: bool) -> None:
         self.rounds += 1
@@ -94,16 +98,26 @@ def serial_calls_note(sums: Sums) -> str | None:
 
 
 def short_scoring_note(sums: Sums, run: RunRecord, costs: Sequence[Cost]) -> str | None:
-    """C14 in numbers: the score time ÷ one plain decoding step."""
+    """C14 in numbers: the score time ÷ one plain decoding step, and the longest forward of the cost curve ÷ one of a
+    single position; None where neither was measured."""
+    parts = []
     ratio = metrics.short_scoring_ratio(sums.scoring_ns, sums.scoring_rounds, run.baseline_ms_per_token)
-    if ratio is None:
-        return None
-    note = f"scoring takes {ratio:.2f} × a plain step"
+    if ratio is not None:
+        parts.append(f"scoring takes {ratio:.2f} × a plain step")
     one = next((c.target_ns for c in costs if c.positions == 1 and c.target_ns), None)
     most = max((c for c in costs if c.target_ns), key=lambda c: c.positions, default=None)
     if one and most and most.target_ns and most.positions > 1:
-        note += f"; one forward of {most.positions} positions {most.target_ns / one:.2f} × one of 1"
-    return note
+        parts.append(f"one forward of {most.positions} positions takes {most.target_ns / one:.2f} × one of 1")
+    return "; ".join(parts) or None
+
+
+def given_up_note(sums: Sums) -> str | None:
+    """What the draft's cache drops although it stands on the true path costs time, and nothing else."""
+    if not sums.given_up:
+        return None
+    rounds = "1 round" if sums.giving_up == 1 else f"{sums.giving_up:,} rounds"
+    positions = "1 valid position" if sums.given_up == 1 else f"{sums.given_up:,} valid positions"
+    return f"{rounds} gave up {positions}, which the next round fed again: a cost, no fault"
 
 
 def lossless_statistic(sums: Sums) -> tuple[Outcome, str | None]:

@@ -35,6 +35,8 @@ class Outcome:
 
     checked: int = 0
     findings: tuple[Finding, ...] = ()
+    given_up: int = 0
+    """Valid cache positions that were dropped and fed again: no violation, but a cost that C10's note counts."""
 
 
 NOTHING = Outcome()
@@ -48,6 +50,8 @@ class Context:
     sequence: SequenceRecord
     previous: Round | None
     """The round before it; None for the first of a sequence."""
+    following: Round | None = None
+    """The round after it; None for the last."""
 
     @property
     def greedy(self) -> bool | None:

@@ -133,6 +133,7 @@ CORRUPTIONS = [
     ("C9", ANY, "UPDATE rounds SET target_kv_after = target_kv_after + 1 WHERE id = {round}"),
     ("C9", ANY, "UPDATE rounds SET target_kv_written = 1 WHERE id = {round}"),
     ("C10", ANY, "UPDATE rounds SET draft_kv_after = draft_kv_after + 1 WHERE id = {round}"),
+    ("C10", ANY, "UPDATE rounds SET draft_kv_after = draft_kv_after - 1 WHERE id = {round}"),
     ("C11", ANY, "UPDATE tokens SET token = 2047 - token WHERE round_id = {round}"),
     ("C11", ANY, "DELETE FROM tokens WHERE origin IN ('correction', 'bonus') AND round_id = {round}"),
     ("C13", ANY, "UPDATE rounds SET target_calls = 2 WHERE id = {round}"),
