@@ -15,7 +15,7 @@ from engine.round import Alternatives, Position, Round
 from specview.capturing import deviation
 from specview.capturing.columns import Matrices, matrices
 from specview.capturing.observation import Observation
-from specview.capturing.passes import count_above, count_equal, expectations, largest, overlap
+from specview.capturing.passes import count_above, count_equal, expectations, largest, overlap, same
 from specview.capturing.scratch import Scratch
 from specview.capturing.verdict import Context, Verdict, ending, verdict
 
@@ -79,17 +79,15 @@ def settings_applied_twice(seen: Observation, context: Context) -> bool:
     """
     if context.asked is None or seen.draft_scores is None or not seen.proposed:
         return False
-    asked = context.asked
-    n = seen.proposed
+    asked, t = context.asked, seen.committed_before
+    no_tokens = seen.sequence[:0].to(seen.target_scores.device)
     # What the target does with its logits is not asked here.
-    scores = matrices(
-        replace(seen, target_logits=None), asked, seen.sequence[:0].to(seen.target_scores.device), Scratch()
-    )
+    scores = matrices(replace(seen, target_logits=None), asked, no_tokens, Scratch())
     if scores.draft is None or scores.logits is None or not asked.only_sampling:
         return False
     q, ties = torch.softmax(scores.draft, dim=-1), asked.sampling.top_p < 1.0
-    once = asked.apply(scores.logits, seen.sequence, n)
-    twice = asked.apply(once, seen.sequence, n)
+    once = asked.apply(scores.logits, seen.sequence, t)
+    twice = asked.apply(once, seen.sequence, t)
     off_once, off_twice = (max(deviation.largest(q, one.softmax(-1), ties=ties)) for one in (once, twice))
     return off_once > deviation.NOTICEABLE >= off_twice
 
@@ -119,11 +117,12 @@ def _positions(
     rows = _rows(blocks, probabilities, scores, column, context.alternatives, scratch)
     off = _deviations(seen, context, scores, blocks, probabilities, scratch)
     ids: list[int] = candidates.tolist()
-    p = probabilities[: n + 1]
+    drafted = scores.draft is not None
+    sure = seen.point_mass and not drafted
     least: list[float] = []
-    if scores.draft is not None and n:
-        least = overlap(p[:n], probabilities[n + 1 :], scratch).tolist()
-    elif seen.point_mass:
+    if drafted and n:
+        least = overlap(probabilities[:n], probabilities[n + 1 :], scratch).tolist()
+    elif sure:
         least = rows.own[:n]
     if context.greedy and least:
         # Greedy distributions are point masses: they overlap altogether or not at all.
@@ -131,8 +130,6 @@ def _positions(
     out = []
     for i in range(n):
         j = n + 1 + i
-        drafted = scores.draft is not None
-        sure = seen.point_mass and not drafted
         out.append(
             Position(
                 i + 1,
@@ -221,6 +218,9 @@ def _deviations(
     if asked.nothing:
         found[: n + 1] = [0.0] * (n + 1)
     if scores.logits is None:
+        return found
+    if asked.nothing and scores.draft is not None and same(scores.draft, scores.logits, scratch):
+        found[n + 1 :] = [0.0] * n
         return found
     sequence = seen.sequence.to(scores.logits.device)
     rows = [row for block in blocks for row in block][scores.of]

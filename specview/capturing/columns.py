@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specview.capturing.observation import Observation
-from specview.capturing.passes import count_above, largest
+from specview.capturing.passes import count_above, count_below, largest
 from specview.capturing.scratch import Scratch
 from specview.capturing.settings import Asked
 
@@ -51,7 +51,7 @@ def matrices(seen: Observation, asked: Asked | None, tokens: Tensor, scratch: Sc
         tokens: ids whose columns are needed in any case.
     """
     target, vocab = seen.target_scores, seen.target_scores.shape[-1]
-    draft = None if seen.draft_scores is None else _as_wide(seen.draft_scores.to(target.device), vocab)
+    draft = None if seen.draft_scores is None else _as_wide(seen.draft_scores.to(target.device, target.dtype), vocab)
     n, m = target.shape[0], 0 if draft is None else draft.shape[0]
     if asked is None:
         return Matrices(target, draft, None, slice(0), None)
@@ -93,6 +93,15 @@ def _alive(
     top_k = asked.sampling.top_k
     if not asked.only_sampling or not 0 < top_k <= _LARGEST_TOP_K or top_k + _SLACK >= target.shape[-1]:
         return None
+    if asked.sampling.top_p == 1.0 and asked.sampling.min_p == 0.0:
+        # The scores themselves then show whom top-k kept; that nobody else belongs there is looked up.
+        columns = _shown(target, draft, tokens)
+        if top_k <= columns.shape[0] <= (top_k + _SLACK) * logits.shape[0]:
+            inside = logits.index_select(1, columns)
+            floor = inside.topk(top_k, dim=-1).values[:, -1:]
+            outside = count_below(logits, floor, scratch) - count_below(inside, floor, Scratch())
+            if bool((outside == logits.shape[1] - columns.shape[0]).all()):
+                return columns
     values, ids = largest(logits, top_k + _SLACK)
     if bool((values[:, -1] >= values[:, top_k - 1]).any()):
         return None  # more tokens tie with the last one than were looked at
@@ -104,6 +113,16 @@ def _alive(
             if not torch.equal(count_above(scores, -torch.inf, scratch), inside.float()):
                 return None
     return columns
+
+
+def _shown(target: Tensor, draft: Tensor | None, tokens: Tensor) -> Tensor:
+    """Sorted ids of every token that some scores leave alive, and of `tokens`."""
+    highest = target.amax(0)
+    if draft is not None and draft.shape[0]:
+        highest = torch.maximum(highest, draft.amax(0))
+    alive = highest > -torch.inf
+    alive[tokens] = True
+    return alive.nonzero().squeeze(1)
 
 
 def _as_wide(scores: Tensor, vocab: int) -> Tensor:

@@ -43,6 +43,11 @@ def count_above(scores: Tensor, bound: Tensor | float, scratch: Scratch) -> Tens
     return torch.gt(scores, bound, out=_one(scratch, scores)).sum(-1)
 
 
+def count_below(scores: Tensor, bound: Tensor, scratch: Scratch) -> Tensor:
+    """(rows,) how many columns of each row are less than its bound, as float32."""
+    return torch.lt(scores, bound, out=_one(scratch, scores)).sum(-1)
+
+
 def count_equal(scores: Tensor, bound: Tensor, scratch: Scratch) -> Tensor:
     """(rows,) how many columns of each row equal its bound, as float32."""
     return torch.eq(scores, bound, out=_one(scratch, scores)).sum(-1)

@@ -1,4 +1,4 @@
-"""Follows one `generate` call, in the thread that makes it: notes references, lengths and clock readings, no more.
+"""Follows one `generate` call, in the thread that makes it: notes references, lengths and clock readings.
 
 Whatever goes wrong in here must not reach the generation: the recorder then stops, and the session says so when the
 capture ends.
@@ -25,7 +25,7 @@ _SAME_POSITIONS = (generators.AssistedCandidateGenerator, generators.EarlyExitCa
 
 
 class Sink(Protocol):
-    """Where a recorder hands over what it saw. Nothing here waits, but for a full queue."""
+    """Where a recorder hands over what it saw."""
 
     def begin(self, recorder: Recorder, prompt: Tensor) -> None: ...
 
@@ -132,7 +132,7 @@ class Recorder:
 
     def _listen_to_generator(self, generator: Any) -> None:
         self._generator = generator
-        draft = getattr(generator, "assistant_model", None)
+        draft = getattr(generator, "assistant_model", None) or getattr(generator, "mtp_model", None)
         if draft is not None and draft is not self._model:
             self._hang_on(draft)
         get, update = generator.get_candidates, generator.update_candidate_strategy
