@@ -6,7 +6,7 @@
         model.generate(**inputs, assistant_model=draft, do_sample=True, temperature=0.7)
 
 `hooks` says where capture listens, `recorder` follows one `generate` call, `analysis` turns what it saw into a `Round`
-on a thread of its own, and `session` writes the trace.
+before the next one begins, and `session` writes the trace.
 """
 
 from specview.capturing.context import Capture, capture

@@ -52,20 +52,23 @@ def largest(used: Tensor, wanted: Tensor, *, ties: bool) -> list[float]:
     """
     apart = (used - wanted).abs_()
     found: list[float] = apart.amax(dim=-1).tolist()
-    if ties:
+    if ties and max(found) > _EQUAL:
+        # Ties have one probability: what the one sort kept and the other did not.
+        edge, least = (kept.masked_fill(kept == 0, 2.0).amin(-1) for kept in (wanted, used))
+        tied: list[bool] = ((edge - least).abs() <= _EQUAL).tolist()
         for i, value in enumerate(found):
-            if value > _EQUAL:
-                found[i] = _without_ties(used[i], wanted[i], apart[i])
+            if value > _EQUAL and tied[i]:
+                found[i] = _without_ties(used[i], wanted[i], apart[i], edge[i], least[i])
     return found
 
 
-def _without_ties(used: Tensor, wanted: Tensor, apart: Tensor) -> float:
-    """max |used − wanted|, the tokens that tie at the edge of the nucleus taken together; all (columns,)."""
-    edge, least = wanted[wanted > 0].min(), used[used > 0].min()
-    # Ties have one probability: what the one sort kept and the other did not.
+def _without_ties(used: Tensor, wanted: Tensor, apart: Tensor, edge: Tensor, least: Tensor) -> float:
+    """max |used − wanted|, the tokens that tie at the edge of the nucleus taken together; all (columns,).
+
+    Args:
+        edge, least: the smallest probabilities that are not 0 of `wanted` and of `used`.
+    """
     tied = (wanted == edge) | ((wanted == 0) & (used == least))
-    if (edge - least).abs() > _EQUAL:
-        return float(apart.amax())
     outside = apart.masked_fill(tied, 0.0).amax()
     inside = (used[tied].sum() - wanted[tied].sum()).abs()
     return float(torch.maximum(outside, inside))

@@ -1,12 +1,13 @@
 """How much slower `generate` is while it is captured: the same calls, with and without, in turns.
 
-    python -m tests.benchmarks.capture_overhead [--pairs 20] [--threads N] [--only NAME]
+    python -m tests.benchmarks.capture_overhead [--pairs 10] [--threads N] [--only NAME]
 
 The target has the shape of SmolLM2-135M (vocabulary 49,152), with random weights: speed does not depend on them. The
 time is that of `generate` alone; entering and leaving the block is given apart. In turns and as a median of ratios,
-because a machine's speed drifts by more than the difference that is looked for. `cpu_ratio` compares the processor
-time of the whole process, the capture's own thread included: it also means something on a machine that is busy, best
-with one thread (waiting threads of a parallel loop count as busy), and is what a machine with one core would lose.
+because a machine's speed drifts by more than the difference that is looked for; with one thread of torch's, and with
+as many as it takes by itself. `cpu_ratio` compares the processor time of the whole process, the trace's writer thread
+included: it also means something on a machine that is busy, best with one thread (waiting threads of a parallel loop
+count as busy), and is what a machine with one core would lose.
 """
 
 from __future__ import annotations
@@ -117,12 +118,14 @@ def measure(pairs: int, only: str = "") -> list[dict[str, object]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--threads", type=int, help="one number of threads instead of both")
     parser.add_argument("--only", default="", help="settings whose name contains this")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    rows = measure(options.pairs, options.only)
+    rows = []
+    for threads in [options.threads] if options.threads else sorted({1, torch.get_num_threads()}, reverse=True):
+        torch.set_num_threads(threads)
+        rows += measure(options.pairs, options.only)
     json.dump(rows, sys.stdout, indent=2)
     print()
     return 0
