@@ -194,6 +194,18 @@ def test_scores_that_are_alive_outside_top_k_are_not_overlooked():
         assert position.draft_deviation > 1e-3
 
 
+def test_a_draft_that_keeps_fewer_than_asked_is_measured_against_all_that_were_asked():
+    seen = observation(processors=[lp.TopKLogitsWarper(30)])
+    few = lp.TopKLogitsWarper(5)(torch.zeros(1, 4, dtype=torch.int64), torch.stack(seen.draft_logits))
+    seen = dataclasses.replace(seen, draft_scores=few)
+    found = to_round(seen, Context(Asked.of([lp.TopKLogitsWarper(30)]), greedy=False), Scratch())
+    raw = torch.stack(seen.draft_logits)
+    wanted = raw.masked_fill(raw < raw.topk(30).values[:, -1:], -torch.inf).softmax(-1)
+    expected = (few.softmax(-1) - wanted).abs().amax(-1).tolist()
+    assert [p.draft_deviation for p in found.positions[:3]] == pytest.approx(expected, abs=1e-6)
+    assert min(expected) > 0.01
+
+
 @pytest.mark.parametrize("draft_vocab", [390, 410])
 def test_vocabularies_that_are_padded_differently(draft_vocab):
     seen = observation(draft_vocab=draft_vocab)
@@ -232,4 +244,5 @@ def test_counts_are_exact():
     scores = torch.randint(0, 30, (4, 49_152), generator=torch.Generator().manual_seed(0)).float()
     bound = scores[:, :1]
     assert passes.count_above(scores, bound, Scratch()).tolist() == (scores > bound).sum(-1).tolist()
+    assert passes.count_below(scores, bound, Scratch()).tolist() == (scores < bound).sum(-1).tolist()
     assert passes.count_equal(scores, bound, Scratch()).tolist() == (scores == bound).sum(-1).tolist()
