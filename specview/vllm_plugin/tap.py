@@ -111,9 +111,8 @@ class Instrument:
         assert tap.output is not None
         count = sum(drafted)
         device = logits.device
-        counts = torch.diff(metadata.cu_num_draft_tokens, prepend=metadata.cu_num_draft_tokens.new_zeros(1))
-        batch_row = torch.repeat_interleave(torch.arange(len(drafted), device=device), counts, output_size=count)
-        place = torch.arange(count, device=device) - (metadata.cu_num_draft_tokens - counts)[batch_row]
+        batch_row = _index([row for row, drafts in enumerate(drafted) for _ in range(drafts)], device)
+        place = _index([place for drafts in drafted for place in range(drafts)], device)
         raw, raw_rows = tap.processed, None
         if not processed(sampling):
             raw, raw_rows = logits, metadata.target_logits_indices
@@ -150,8 +149,7 @@ class Instrument:
         token = tap.last_tokens.reshape(-1)[:batch]
         out = token
         if tap.output is not None and metadata is not None:
-            ends = torch.diff(metadata.cu_num_draft_tokens, prepend=metadata.cu_num_draft_tokens.new_zeros(1))
-            out = tap.output.gather(1, ends.long()[:, None])[:, 0]
+            out = tap.output.gather(1, _index(drafted, logits.device)[:, None])[:, 0]
         k, p = tap.last_top
         scored = Scored(
             scores=tap.last_scores,
