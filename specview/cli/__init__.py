@@ -151,7 +151,9 @@ def _sentence(text: str) -> str:
 
 
 def _hint(error: click.ClickException) -> str:
-    unknown = (click.NoSuchOption, click.MissingParameter)
-    if isinstance(error, unknown) and error.ctx is not None:
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return ""
+    of_the_group = error.ctx.parent is None  # no such command, or none at all
+    if of_the_group or isinstance(error, (click.NoSuchOption, click.MissingParameter)):
         return f" See `{error.ctx.command_path} --help`."
     return ""

@@ -21,6 +21,10 @@ def command(left: Path, right: Path, left_run: int | None, right_run: int | None
     from specview.tui.run import has_terminal
 
     comparison = load_comparison(left, left_run, right, right_run, prompt - 1)
+    if prompt > max(1, comparison.sequence_count):
+        raise click.UsageError(
+            f"the two runs have {comparison.sequence_count} prompts in common, so there is no {prompt}"
+        )
     if not has_terminal():
         from specview.tui.model.compare_table import table
 

@@ -32,9 +32,9 @@ def command(
 ) -> int:
     """Write a level of a trace, row by row, to a file or to stdout.
 
-    Text is made safe by default: control characters are shown as pictures, and a cell that a spreadsheet would run
-    as a formula gets an apostrophe in front. A file appears whole or not at all. `perfetto` writes a timeline of all
-    phases for ui.perfetto.dev, whatever the level."""
+    Text is made safe by default: control characters are shown as pictures (inside JSON: as its escapes), and a cell
+    that a spreadsheet would run as a formula gets an apostrophe in front. A file appears whole or not at all.
+    `perfetto` writes a timeline of all phases for ui.perfetto.dev, whatever the level."""
     from specview.cli.progress import counting
     from specview.cli.wording import warn
     from specview.export import csv, jsonl, parquet, perfetto

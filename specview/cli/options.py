@@ -18,6 +18,8 @@ SHOW_DEFAULTS = {"show_default": True}
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_GAMMA = 64
+MAX_TOKENS = 2**31 - 1
+"""What a trace takes as a count of tokens."""
 
 # options whose value goes into `Sampling` as it is
 SAMPLING_NAMES = (
@@ -105,7 +107,9 @@ _RUN_OPTIONS = [
     click.option("--gamma", type=Gamma(), default=DEFAULT_GAMMA, help="Candidates per round, 0…64, or auto."),
     click.option("--draft-min-prob", type=float, default=0.0, help="Stop drafting below this draft probability."),
     click.option("--temperature", type=float, default=1.0, help="0 is greedy."),
-    click.option("--top-k", type=int, default=0, help="Keep the k most probable tokens; 0 keeps all."),
+    click.option(
+        "--top-k", type=click.IntRange(0, MAX_TOKENS), default=0, help="Keep the k most probable tokens; 0 keeps all."
+    ),
     click.option("--top-p", type=float, default=1.0, help="Keep the smallest set with this probability, (0, 1]."),
     click.option("--min-p", type=float, default=0.0, help="Keep tokens this fraction as probable as the best, [0, 1]."),
     click.option("--repetition-penalty", type=float, default=1.0, help="Above 0; 1 is off."),
@@ -115,7 +119,9 @@ _RUN_OPTIONS = [
         "--logit-bias", type=LogitBias(), multiple=True, help="Add BIAS to a token's logit; may be given again."
     ),
     click.option("--stop", multiple=True, metavar="TEXT", help="End the output at this text; may be given again."),
-    click.option("--max-new-tokens", type=click.IntRange(1), default=128, help="Length limit of the output."),
+    click.option(
+        "--max-new-tokens", type=click.IntRange(1, MAX_TOKENS), default=128, help="Length limit of the output."
+    ),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of the one random generator."),
     click.option("--device", default="auto", help="auto, cpu, cuda, cuda:N, mps."),
     click.option("--draft-device", metavar="TEXT", help="Another device for the draft.  [default: the target's]"),
@@ -127,7 +133,10 @@ _RUN_OPTIONS = [
         help="Parameter type.",
     ),
     click.option(
-        "--baseline-tokens", type=click.IntRange(0), default=16, help="Plain decoding to measure first; 0 = none."
+        "--baseline-tokens",
+        type=click.IntRange(0, MAX_TOKENS),
+        default=16,
+        help="Plain decoding to measure first; 0 = none.",
     ),
     click.option("--top", type=click.IntRange(0, 50), default=5, help="Alternatives of p and q to record."),
     click.option(

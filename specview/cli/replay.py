@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,14 +13,24 @@ from specview.errors import TraceError
 TRACES = Path("traces")
 
 
+class Positive(click.FloatRange):
+    """A float in a range. NaN lies in none, but is neither below nor above one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail("nan is not a number", param, ctx)
+        return number
+
+
 @click.command("replay", short_help="Step through a trace; --follow tails one being written.")
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option("--follow", is_flag=True, help="Stay on the newest round while the trace grows.")
-@click.option("--speed", default=1.0, type=click.FloatRange(0.01, 1000), show_default=True, help="Pace of playing.")
+@click.option("--speed", default=1.0, type=Positive(0.01, 1000), show_default=True, help="Pace of playing.")
 @click.option(
     "--idle-limit",
     default=2.0,
-    type=click.FloatRange(0.01),
+    type=Positive(0.01),
     show_default=True,
     help="Seconds that no round takes longer than, at normal speed.",
 )

@@ -138,13 +138,21 @@ def test_export_takes_its_format_from_the_file_name(specview: Specview, trace: P
         ["export", "TRACE", "-o", "LOOP", "--force"],
         ["export", "TRACE", "-o", "SOCKET", "--force"],
         ["export", "TRACE", "-o", "TRACE", "--force"],
+        ["record", "--max-new-tokens", 2**31],
+        ["record", "--top-k", 2**64],
+        ["record", "--baseline-tokens", 2**64],
+        ["replay", "TRACE", "--speed", "nan"],
+        ["replay", "TRACE", "--idle-limit", "nan"],
+        ["compare", "TRACE", "TRACE", "--prompt", 2],
+        ["nothing"],
+        ["--debug"],
         ["record", "-o", "LONG"],
         ["record", "-o", "LOOP", "--force"],
         ["capture", "-o", "LONG", "--", "SCRIPT"],
     ],
 )
 def test_wrong_use_gets_one_sentence_and_exit_code_2(
-    specview: Specview, trace: Path, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+    specview: Specview, trace: Path, tmp_path: Path, words: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
@@ -161,7 +169,7 @@ def test_wrong_use_gets_one_sentence_and_exit_code_2(
         "UNDER": trace / "below", "SCRIPT": tmp_path / "script.py",
     }  # fmt: skip
     before = sorted(tmp_path.rglob("*"))
-    result = specview(*[names.get(word, word) for word in words])
+    result = specview(*[names.get(str(word), word) for word in words])
     assert result.code == 2
     assert result.out == ""
     assert result.err.startswith("specview: ")
