@@ -217,16 +217,21 @@ def _open_copy(path: Path) -> Opened:
             f"{path} was not closed, and its folder cannot be written to finish that; "
             "copy the file and its -wal elsewhere."
         )
-    folder = Path(tempfile.mkdtemp(prefix="specview-"))
+    folder: Path | None = None
     try:
+        folder = Path(tempfile.mkdtemp(prefix="specview-"))
         for side in ("", "-wal", "-journal"):
             with suppress(FileNotFoundError):
                 shutil.copy(f"{path}{side}", folder / f"trace.db{side}")
         (folder / "trace.db").chmod(0o600)
         opened = _connect(folder / "trace.db", "mode=rw")
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise TraceError(f"{path} needs a copy to be read, and none could be made ({error.strerror}).") from error
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise TraceError(
+            f"{path} was not closed and needs a copy to be read, and none could be made ({error.strerror}); "
+            "point TMPDIR to a folder with room."
+        ) from error
     opened._copy = folder
     opened.path = path
     opened.warning = "read from a copy, because its folder cannot be written"

@@ -31,6 +31,8 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
+if sys.argv[2:]:
+    tempfile.tempdir = sys.argv[2]
 try:
     with TraceReader(sys.argv[1]) as reader:
         runs = reader.runs()
@@ -79,9 +81,14 @@ def listing(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
 
 
-def read_as_a_user(path: Path) -> dict[str, object]:
+def read_as_a_user(path: Path, *temporary: str) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", READ, str(path), *temporary],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, object] = json.loads(done.stdout)
@@ -149,6 +156,14 @@ def test_a_killed_trace_in_a_read_only_folder_needs_no_shared_memory_file(
     result = read_as_a_user(path)
     assert result["rounds"] == ROUNDS
     assert listing(folder) == before
+
+
+def test_without_a_place_for_the_copy_it_says_so(folder: Path) -> None:
+    path = killed(folder)
+    Path(f"{path}-shm").unlink()
+    open_to_others(folder, writable=False)
+    result = read_as_a_user(path, str(folder))
+    assert "none could be made (Permission denied); point TMPDIR" in str(result["error"])
 
 
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
