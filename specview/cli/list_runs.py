@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from specview.trace.records import RunRecord
 
 MODELS = 2
@@ -95,35 +97,37 @@ def _print_json(entries: list[Entry]) -> None:
 
 
 def _show(entries: list[Entry]) -> None:
-    from rich.text import Text
-
     from specview.cli import say
-    from specview.cli.tables import cell, stdout, table
+    from specview.cli.tables import stdout
+
+    console = stdout()
+    made = _table(entries)
+    _fit(made, console.width)
+    console.print(made)
+    for _, _, error in entries:
+        if error is not None:
+            say(error)
+
+
+def _table(entries: list[Entry]) -> Table:
+    from specview.cli.tables import cell, table
     from specview.cli.wording import model_name
 
     made = table(
         (("trace", False), ("run", True), ("target ◂ draft", False), ("prompts", True), ("rounds", True),
          ("UTC", False), ("status", False))
     )  # fmt: skip
+    nothing = cell(None)
     styles = {"finished": "green", "failed": "red", "interrupted": "yellow", "running": "cyan", "loading": "cyan"}
     for path, runs, error in entries:
+        name = cell(path.name)
         if error is not None:
-            made.add_row(
-                cell(path.name),
-                cell(None),
-                cell(None),
-                cell(None),
-                cell(None),
-                cell(None),
-                cell("✗ unreadable", "red"),
-            )
+            made.add_row(name, *[nothing] * 5, cell("✗ unreadable", "red"))
         elif not runs:
-            made.add_row(
-                cell(path.name), cell(None), cell("no run", "dim"), cell(None), cell(None), cell(None), cell(None)
-            )
+            made.add_row(name, nothing, cell("no run", "dim"), *[nothing] * 4)
         for run, sequences, rounds in runs:
             made.add_row(
-                cell(path.name),
+                name,
                 cell(str(run.id)),
                 cell(f"{model_name(run.info.target)} ◂ {model_name(run.info.draft)}"),
                 cell(f"{sequences:,}"),
@@ -131,14 +135,15 @@ def _show(entries: list[Entry]) -> None:
                 cell(run.created[:16].replace("T", " ")),
                 cell(run.status, styles[run.status]),
             )
-    console = stdout()
-    # Where the window is narrow, the models' names give way, and nothing else does.
+    return made
+
+
+def _fit(made: Table, width: int) -> None:
+    """Where the window is narrow, the models' names give way, and nothing else does."""
+    from rich.text import Text
+
     others = [column for i, column in enumerate(made.columns) if i != MODELS]
     for column in others:
         column.min_width = max(part.cell_len for part in (column.header, *column.cells) if isinstance(part, Text))
     taken = sum((column.min_width or 0) + GAP for column in others)
-    made.columns[MODELS].max_width = max(NARROWEST_NAME, console.width - taken)
-    console.print(made)
-    for _, _, error in entries:
-        if error is not None:
-            say(error)
+    made.columns[MODELS].max_width = max(NARROWEST_NAME, width - taken)

@@ -159,9 +159,9 @@ def _clocks(s: Summary) -> Table:
             continue
         share = spread.mean * spread.count / (wall.mean * wall.count) if wall is not None and wall.mean else None
         values = (spread.mean / NS_PER_MS, spread.median / NS_PER_MS, spread.p95 / NS_PER_MS)
-        made.add_row(cell(f"{phase}_ms"), *(cell(_ms(v)) for v in values), cell(_percent(share)))
+        made.add_row(cell(f"{phase}_ms"), *(cell(_decimal(v)) for v in values), cell(_percent(share)))
     if s.time_to_first_token_ms is not None:
-        made.add_row(cell("time_to_first_token_ms"), *(cell(_ms(v)) for v in s.time_to_first_token_ms), cell(""))
+        made.add_row(cell("time_to_first_token_ms"), *(cell(_decimal(v)) for v in s.time_to_first_token_ms), cell(""))
     return made
 
 
@@ -175,8 +175,8 @@ def _gains(s: Summary) -> Table:
     estimate = "estimate, assumes i.i.d. acceptance"
     rows = (
         ("tokens_per_second", _decimal(metrics.tokens_per_second(s.totals)), "prefill apart"),
-        ("ms_per_token", _ms(metrics.ms_per_token(s.totals)), ""),
-        ("baseline_ms_per_token", _ms(s.run.baseline_ms_per_token),
+        ("ms_per_token", _decimal(metrics.ms_per_token(s.totals)), ""),
+        ("baseline_ms_per_token", _decimal(s.run.baseline_ms_per_token),
          "" if baseline is None else f"median of {baseline:,} plain steps"),
         ("measured_speedup", _times(s.measured_speedup), "against plain decoding, measured in this run"),
         ("cost_ratio", _decimal(s.cost_ratio), "draft step ÷ target step"),
@@ -198,10 +198,6 @@ def _percent(value: float | None) -> str | None:
 
 
 def _decimal(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.2f}"
-
-
-def _ms(value: float | None) -> str | None:
     return None if value is None else f"{value:,.2f}"
 
 

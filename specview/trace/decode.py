@@ -169,12 +169,14 @@ def _token(value: Any) -> int:
 
 
 def origin(value: Any) -> Any:
+    """How a token came to be committed, one of `Origin`."""
     if not _ORIGIN(value):
         raise DamagedValueError(f"tokens.origin holds {_shorten(value)}")
     return value
 
 
 def token(value: Any, place: str = "tokens.token") -> int:
+    """A token id; `place` is the column that it stands in."""
     try:
         return _token(value)
     except ValueError:
@@ -190,9 +192,10 @@ def cost(row: tuple[Any, ...]) -> Cost:
 
 def key(value: Any, name: str) -> int:
     """A row's id."""
-    if type(value) is not int:
+    if not _key(value):
         raise DamagedValueError(f"{name} holds {_shorten(value)}")
-    return value
+    number: int = value
+    return number
 
 
 def durations(row: tuple[Any, ...]) -> tuple[int | None, int | None, int | None]:
