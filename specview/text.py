@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import accumulate
 
 SPACE, NEWLINE, TAB = "␠", "⏎", "⇥"
 
@@ -113,26 +114,38 @@ def join_pieces(pieces: Iterable[bytes]) -> list[str]:
     are no UTF-8, and a character still incomplete at the end, come back as lone surrogates (`surrogateescape`).
     """
     tokens = list(pieces)
-    ends: list[int] = []
-    total = 0
-    for token in tokens:
-        total += len(token)
-        ends.append(total)
-    at = 0  # the token that holds the byte before `offset`
-    offset = 0
-    parts: list[list[str]] = [[] for _ in tokens]
+    parts = [""] * len(tokens)
     last = -1  # the token that got the last visible character
-    for char in b"".join(tokens).decode("utf-8", "surrogateescape"):
+    start = 0
+    for index, token in enumerate(tokens):
+        # An ASCII token begins and ends between characters, and needs no look at each of them.
+        if token and token.isascii():
+            if start < index:
+                last = _join(tokens, start, index, parts, last)
+            parts[index] = text = token.decode("ascii")
+            last = index if "!" <= text[-1] <= "~" else -1
+            start = index + 1
+    if start < len(tokens):
+        _join(tokens, start, len(tokens), parts, last)
+    return parts
+
+
+def _join(tokens: list[bytes], start: int, stop: int, parts: list[str], last: int) -> int:
+    """Share the characters of tokens `start` … `stop` − 1 out among `parts`; returns the new `last`."""
+    ends = list(accumulate(len(token) for token in tokens[start:stop]))
+    at = 0  # the token that holds the byte before `offset`, counted from `start`
+    offset = 0
+    for char in b"".join(tokens[start:stop]).decode("utf-8", "surrogateescape"):
         offset += _utf8_length(char)
         while ends[at] < offset:
             at += 1
-        owner = at
+        owner = start + at
         if last >= 0 and unicodedata.category(char)[0] == "M":
             owner = last
         else:
-            last = at if char.isprintable() and char != " " else -1
-        parts[owner].append(char)
-    return ["".join(part) for part in parts]
+            last = owner if char.isprintable() and char != " " else -1
+        parts[owner] += char
+    return last
 
 
 def _utf8_length(char: str) -> int:

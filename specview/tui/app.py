@@ -22,7 +22,6 @@ from specview.tui.showing import Showing
 from specview.tui.widgets.ask import AskLine
 from specview.tui.widgets.counters import CountersPane
 from specview.tui.widgets.header import HeaderLine
-from specview.tui.widgets.keys import KeysLine
 from specview.tui.widgets.kv import KvPane
 from specview.tui.widgets.lines import HorizontalRule, TooSmall, VerticalRule
 from specview.tui.widgets.log import LogPane
@@ -81,7 +80,6 @@ class SpecviewApp(Showing):
         yield KvPane(id="kv")
         yield TimelinePane(id="timeline")
         yield CountersPane(id="counters")
-        yield KeysLine(id="keys")
         yield AskLine(id="ask")
         yield TooSmall(id="small")
 
@@ -127,7 +125,7 @@ class SpecviewApp(Showing):
         everywhere = ("quit", "next_theme", "picture", "command_palette", "change_theme")
         if action in MAIN_ACTIONS and action not in everywhere and len(self.screen_stack) > 1:
             return False
-        if action == "next_pane" and self.query_one(AskLine).display:
+        if action == "next_pane" and self.query_one(AskLine).asking:
             return False
         return super().check_action(action, parameters)
 
@@ -138,14 +136,6 @@ class SpecviewApp(Showing):
         if self.view.snapshot.round is not None:
             self._place(name, True)
             pane.focus()
-
-    def on_ask_line_opened(self) -> None:
-        self._place("#keys", False)
-
-    def on_ask_line_closed(self) -> None:
-        self._place("#keys", not self.query_one("#small").display)
-        if self.focused is None or not isinstance(self.focused, Pane):
-            self.query_one(RoundPane).focus()
 
     def _show_waiting(self, view: View) -> None:
         waiting = view.snapshot.round is None
@@ -171,7 +161,7 @@ class SpecviewApp(Showing):
         one = not plan.both
         self._place("#small", plan.too_small)
         self._place("#header", not plan.too_small)
-        self._place("#keys", not plan.too_small and not self.query_one(AskLine).display)
+        self._place("#ask", not plan.too_small)
         self.query_one("#body").display = not plan.too_small
         self._place("#waiting", waiting)
         self._place("#output", not waiting and (not one or not round_focused))

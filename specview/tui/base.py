@@ -8,12 +8,22 @@ import signal
 from contextlib import suppress
 
 from textual.app import App
+from textual.reactive import Reactive
+from textual.screen import Screen
 from textual.theme import Theme
+from textual.widget import Widget
 
+from specview.tui.collector import TICK_SECONDS, Collector
 from specview.tui.hangup import watch_terminal
 from specview.tui.themes import ANSI_THEME, BY_NAME, DEFAULT_THEME, THEMES, textual_theme
 from specview.tui.widgets.canvas import Canvas
 from specview.tui.widgets.scroll import ScrollCanvas
+
+
+class MainScreen(Screen[None]):
+    """The screen under all others. A widget that gains or loses the focus paints itself; the rest stays as it is."""
+
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
 
 class BaseApp(App[None]):
@@ -32,6 +42,10 @@ class BaseApp(App[None]):
         self.ended_by_signal = False
         self.farewell: str | None = None
         """A sentence for stderr once the terminal is restored."""
+        self._collector: Collector | None = None
+
+    def get_default_screen(self) -> Screen[None]:
+        return MainScreen(id="_default")
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our variables in themes that are not ours, which the palette offers as well."""
@@ -39,6 +53,15 @@ class BaseApp(App[None]):
 
     def on_load(self) -> None:
         self.theme_changed_signal.subscribe(self, self.recolour)
+
+    def on_ready(self) -> None:
+        if not self.is_headless:
+            self._collector = Collector()
+            self.set_interval(TICK_SECONDS, self._collector.tick)
+
+    def on_unmount(self) -> None:
+        if self._collector is not None:
+            self._collector.close()
 
     def watch_signals(self) -> None:
         """SIGTERM, SIGHUP, an interrupt from outside and a lost terminal end the app like `q` does."""

@@ -5,12 +5,14 @@ Widgets never build markup. They build `Ink`, pairs of showable text and style, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.strip import Strip
 
 Ink = tuple[str, Style]
@@ -67,6 +69,31 @@ def merged(line: Iterable[Ink]) -> Line:
     return out
 
 
+class InkStrip(Strip):
+    """A strip that goes when nobody holds it any more.
+
+    Textual's own keeps itself in its cache when it is cut to its full width. Each painted line would then wait for the
+    garbage collector, whose pauses are longer than painting.
+    """
+
+    __slots__ = ("_filtered",)
+
+    def __init__(self, segments: Iterable[Segment], cell_length: int | None = None) -> None:
+        super().__init__(segments, cell_length)
+        self._filtered: tuple[LineFilter, Color, Strip] | None = None
+
+    def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
+        cuts = list(cuts)
+        return [self] if cuts == [self.cell_length] else super().divide(cuts)
+
+    def apply_filter(self, filter: LineFilter, background: Color) -> Strip:
+        found = self._filtered
+        if found is None or found[0] is not filter or found[1] != background:
+            filtered = InkStrip(filter.apply(list(self), background), self.cell_length)
+            found = self._filtered = (filter, background, filtered)
+        return found[2]
+
+
 def strip(line: Iterable[Ink], width: int, base: Style) -> Strip:
     """A strip of exactly `width` cells on the `base` style: cropped, or padded with blanks."""
     segments: list[Segment] = []
@@ -82,7 +109,7 @@ def strip(line: Iterable[Ink], width: int, base: Style) -> Strip:
         left -= size
     if left > 0:
         segments.append(Segment(" " * left, base))
-    return Strip(segments, width)
+    return InkStrip(segments, width)
 
 
 def spread(left: Line, right: Line, width: int, style: Style) -> Line:

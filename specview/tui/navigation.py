@@ -8,7 +8,7 @@ from textual.timer import Timer
 
 from specview.tui.core import ViewerCore
 from specview.tui.model.cursor import Cursor
-from specview.tui.model.playback import step
+from specview.tui.model.playback import LATEST_SECONDS, step
 from specview.tui.model.snapshot import Snapshot
 from specview.tui.widgets.output import OutputPane
 from specview.tui.widgets.round_pane import RoundPane
@@ -82,10 +82,12 @@ class Navigation(ViewerCore):
             if not (self.view.live and snapshot.growing):
                 self.pause()
             return
-        move = step(self.view.pace.seconds(snapshot.after, snapshot.round))
         now = time.monotonic()
+        if now - self._due > LATEST_SECONDS:
+            self._due = now
         # Waits are added to when the round was due, not to when it was drawn: drawing time must not slow the pace.
-        self._due = max(self._due + move.wait, now)
+        move = step(self.view.pace.seconds(snapshot.after, snapshot.round), max(0.0, now - self._due))
+        self._due += move.wait
         self._timer = self.set_timer(max(0.001, self._due - now), lambda: self._tick(move.rounds))
 
     def _tick(self, rounds: int) -> None:

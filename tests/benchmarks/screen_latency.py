@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import math
 import os
 import pty
 import select
@@ -63,6 +64,15 @@ class Screen:
                 break
         return last
 
+    def drain(self, seconds: float) -> int:
+        """Read for so long, and return how many bytes came."""
+        end = time.perf_counter() + seconds
+        count = 0
+        while (left := end - time.perf_counter()) > 0:
+            if select.select([self.master], [], [], left)[0]:
+                count += len(os.read(self.master, 1 << 16))
+        return count
+
     def press(self, key: bytes) -> float:
         """Seconds from the key to the last byte that it caused."""
         began = time.perf_counter()
@@ -82,7 +92,12 @@ class Screen:
         os.close(self.master)
 
 
-def measure(rounds: int, presses: int, given: Path | None = None) -> None:
+def share_of(times: list[float], share: float) -> float:
+    """The value that `share` of the sorted values do not exceed."""
+    return times[min(len(times) - 1, math.ceil(share * len(times)) - 1)]
+
+
+def measure(rounds: int, presses: int, jump_count: int, given: Path | None = None) -> None:
     """Print a line a key for a made-up trace of so many rounds, or for a given one."""
     with tempfile.TemporaryDirectory() as folder:
         trace = given or Path(folder) / "run.db"
@@ -98,20 +113,22 @@ def measure(rounds: int, presses: int, given: Path | None = None) -> None:
             cpu = screen.cpu_seconds()
             times = sorted(screen.press(pair[i % 2]) * 1e3 for i in range(presses))
             cpu = (screen.cpu_seconds() - cpu) / presses * 1e3
-            p95 = times[min(len(times) - 1, int(0.95 * len(times)))]
             print(
-                f"  {name:<14} median {statistics.median(times):6.1f} ms   p95 {p95:6.1f} ms   CPU {cpu:5.1f} ms a key"
+                f"  {name:<14} median {statistics.median(times):6.1f} ms   p95 {share_of(times, 0.95):6.1f} ms"
+                f"   CPU {cpu:5.1f} ms a key"
             )
         jumps = []
-        for place in range(presses // 2):
+        for place in range(max(1, jump_count)):
             os.write(screen.master, b":")
             screen.settle(patience=1.0)
             os.write(screen.master, str(1 + place * 7919 * 131 % rounds).encode())
             screen.settle(patience=1.0)
             jumps.append(screen.press(b"\r") * 1e3)
         jumps.sort()
-        p95 = jumps[int(0.95 * len(jumps))]
-        print(f"  {'jump anywhere':<14} median {statistics.median(jumps):6.1f} ms   p95 {p95:6.1f} ms")
+        print(
+            f"  {'jump anywhere':<14} median {statistics.median(jumps):6.1f} ms   p95 {share_of(jumps, 0.95):6.1f} ms"
+            f"   p99 {share_of(jumps, 0.99):6.1f} ms"
+        )
         cpu, began = screen.cpu_seconds(), time.perf_counter()
         time.sleep(5)
         share = (screen.cpu_seconds() - cpu) / (time.perf_counter() - began)
@@ -123,10 +140,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, nargs="*", default=[100, 1_000_000])
     parser.add_argument("--presses", type=int, default=60)
+    parser.add_argument("--jumps", type=int, default=100)
     parser.add_argument("--trace", type=Path, help="a trace that is there already; --rounds says how long it is")
     options = parser.parse_args()
     for rounds in options.rounds:
-        measure(rounds, options.presses, options.trace)
+        measure(rounds, options.presses, options.jumps, options.trace)
 
 
 if __name__ == "__main__":

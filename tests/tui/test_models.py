@@ -23,7 +23,7 @@ from specview.tui.model.compare_table import counters, table
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.flow import Flow, whole_prefix
 from specview.tui.model.lens import EXACT_TOKENS, TOKENS_A_BLOCK, Lens, window_start
-from specview.tui.model.playback import FASTEST_SECONDS, Pace, step
+from specview.tui.model.playback import FASTEST_SECONDS, Pace, Step, step
 from specview.tui.numbers import milliseconds, plain, prob, ratio, short
 from tests.synthetic import write
 from tests.tui.driving import press, running, screen, until
@@ -74,6 +74,13 @@ def test_playing_faster_than_the_screen_skips_rounds() -> None:
     assert step(0.05).rounds == 1
     assert step(0.001).rounds == int(FASTEST_SECONDS / 0.001)
     assert step(0.0).rounds == 1000
+
+
+def test_a_late_screen_leaves_rounds_out_instead_of_falling_behind() -> None:
+    assert step(0.05, late=0.04) == step(0.05), "less than a step is caught up by waiting less"
+    assert step(0.05, late=0.12) == Step(3, 0.05 * 3)
+    assert step(0.001, late=FASTEST_SECONDS * 1.5).rounds == 2 * step(0.001).rounds
+    assert step(2.0, late=0.5).rounds == 1
 
 
 @pytest.mark.parametrize("width", [*range(20, 130, 7), 400])

@@ -14,10 +14,11 @@ from specview.tui.model.cursor import Cursor
 from specview.tui.model.names import Names
 from specview.tui.model.snapshot import PAGE, Mark, Snapshot, TokenWindow
 
-ROUNDS_A_PAGE = 32
-TOKENS_A_BLOCK = 1024
-EXACT_TOKENS = 4 * TOKENS_A_BLOCK
-"""Up to here the text is laid out from its beginning; behind it, from a block before the cursor."""
+ROUNDS_A_PAGE = 8
+TOKENS_A_BLOCK = 256
+TOKENS_BEFORE = 4 * TOKENS_A_BLOCK
+EXACT_TOKENS = 16 * TOKENS_A_BLOCK
+"""Up to here the text is laid out from its beginning; behind it, from so many tokens before the cursor's block."""
 RECENT = 16
 _MARK_PAGES_AROUND = 2
 
@@ -59,7 +60,7 @@ def window_start(committed: int) -> int:
     """Where the text around `committed` tokens starts to be laid out; it moves a whole block at a time."""
     if committed <= EXACT_TOKENS + TOKENS_A_BLOCK:
         return 0
-    return (committed // TOKENS_A_BLOCK - 1) * TOKENS_A_BLOCK
+    return committed // TOKENS_A_BLOCK * TOKENS_A_BLOCK - TOKENS_BEFORE
 
 
 def tokens_in(rounds: Iterable[Round]) -> set[int]:
@@ -82,9 +83,9 @@ class Lens:
     def __init__(self, reader: TraceReader) -> None:
         self._reader = reader
         self._names: dict[int, Names] = {}
-        self._rounds: Pages[tuple[int, int], tuple[Round, ...]] = Pages(32)
+        self._rounds: Pages[tuple[int, int], tuple[Round, ...]] = Pages(128)
         self._marks: Pages[tuple[int, int], tuple[Mark, ...]] = Pages(32)
-        self._tokens: Pages[tuple[int, int], tuple[TokenRecord, ...]] = Pages(16)
+        self._tokens: Pages[tuple[int, int], tuple[TokenRecord, ...]] = Pages(64)
         self._sequences: Pages[tuple[int, int], SequenceRecord | None] = Pages(64)
         self._runs: tuple[RunRecord, ...] = ()
         self._counts: dict[int, tuple[int, int]] = {}

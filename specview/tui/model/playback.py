@@ -9,6 +9,8 @@ from engine.round import Round
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 UNTIMED_SECONDS = 0.3
 """Pace of a trace that records no times."""
+LATEST_SECONDS = 0.5
+"""A screen that is later than this (suspended, or starved) goes on from where it is instead of leaping."""
 FASTEST_SECONDS = 1 / 60
 """No screen shows more than 60 rounds a second; faster playing skips rounds instead."""
 
@@ -49,8 +51,13 @@ class Step:
     wait: float
 
 
-def step(seconds: float) -> Step:
-    """One round after `seconds`; when that is more often than the screen can show, several rounds at once."""
-    if seconds >= FASTEST_SECONDS:
-        return Step(1, seconds)
-    return Step(max(1, min(1000, int(FASTEST_SECONDS / max(seconds, 1e-6)))), FASTEST_SECONDS)
+def step(seconds: float, late: float = 0.0) -> Step:
+    """One round after `seconds`; when that is more often than the screen can show, several rounds at once.
+
+    A screen that is `late` by whole steps leaves out as many: it shows less rather than fall behind.
+    """
+    rounds, wait = 1, seconds
+    if seconds < FASTEST_SECONDS:
+        rounds, wait = max(1, min(1000, int(FASTEST_SECONDS / max(seconds, 1e-6)))), FASTEST_SECONDS
+    steps = 1 + int(late / wait)
+    return Step(rounds * steps, wait * steps)

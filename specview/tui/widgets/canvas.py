@@ -78,7 +78,7 @@ class Canvas(Widget):
             else:
                 strips.append(strip(line, width, self.base))
         self._drawn = lines
-        strips += [Strip.blank(width, self.base)] * (height - len(strips))
+        strips += [strip([], width, self.base)] * (height - len(strips))
         return strips
 
     def redraw(self) -> None:
@@ -105,7 +105,19 @@ class Canvas(Widget):
         width, height = self.size
         if len(self._strips) != height or (self._strips and self._strips[0].cell_length != width):
             self._strips = self._strips_now()
-        return self._strips[y] if y < len(self._strips) else Strip.blank(width, self.base)
+        return self._strips[y] if y < len(self._strips) else strip([], width, self.base)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # A canvas has no border, no padding and its own background: what Textual does to add them to each line takes
+        # longer than drawing it.
+        width, filters, background = self.size.width, self.get_line_filters(), self.background_colors[1]
+        strips: list[Strip] = []
+        for y in crop.line_range:
+            line = self.render_line(y)
+            for line_filter in filters:
+                line = line.apply_filter(line_filter, background)
+            strips.append(line if crop.column_span == (0, width) else line.crop(*crop.column_span))
+        return strips
 
     def on_resize(self, event: events.Resize) -> None:
         self._strips = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.style import Style
+from textual import events
 from textual.strip import Strip
 
 from specview.tui.ink import Ink, Line, over, spread
@@ -38,10 +39,18 @@ class Pane(Canvas):
         style = self.ink.strong if self.has_focus else self.ink.muted
         return spread([(left, style)], right, width, self.base)
 
-    def on_focus(self) -> None:
-        self.redraw()
+    def on_focus(self, event: events.Focus) -> None:
+        self._focus_is(event, True)
 
-    def on_blur(self) -> None:
+    def on_blur(self, event: events.Blur) -> None:
+        self._focus_is(event, False)
+
+    def _focus_is(self, event: events.Focus | events.Blur, here: bool) -> None:
+        # In place of Textual's own handlers, which repaint the whole widget where only the title changes.
+        event.prevent_default()
+        self.has_focus = here
+        if self.parent is not None:
+            self.parent.post_message(events.DescendantFocus(self) if here else events.DescendantBlur(self))
         self.redraw()
 
 
