@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -39,24 +40,27 @@ def command(
     from specview.cli.wording import warn
     from specview.export import csv, jsonl, parquet, perfetto
     from specview.export.levels import export_of
-    from specview.export.sink import opened
+    from specview.export.sink import opened, to_stdout
     from specview.trace.reader import TraceReader
 
     chosen = format_ or SUFFIXES.get(output.suffix.lower() if output else "", "csv")
-    if output is None and sys.stdout.isatty():
+    on_terminal = to_stdout(output) and sys.stdout.isatty()
+    if on_terminal:
         if chosen == "parquet":
             raise click.UsageError("Parquet is no text for a terminal; name a file with -o")
         if raw_text:
             raise click.UsageError("raw text could command the terminal; name a file with -o")
+    # Where the rows themselves run over the terminal, a bar would only stand in their way.
+    bar = partial(counting, "exporting", shown=not on_terminal)
     with TraceReader(trace) as reader:
         warn(reader)
         if chosen == "perfetto":
             total = reader.number("SELECT count(*) FROM rounds")
-            with opened(output, force=force, source=trace) as out, counting("exporting", total) as progress:
+            with opened(output, force=force, source=trace) as out, bar(total) as progress:
                 perfetto.write(reader, out, run_id=run_id, progress=progress)
             return 0
         export = export_of(reader, level, run_id=run_id, raw_text=raw_text)  # type: ignore[arg-type]
         write = {"csv": csv.write, "jsonl": jsonl.write, "parquet": parquet.write}[chosen]
-        with opened(output, force=force, source=trace) as out, counting("exporting", export.total) as progress:
+        with opened(output, force=force, source=trace) as out, bar(export.total) as progress:
             write(export, out, raw_text=raw_text, progress=progress)
     return 0

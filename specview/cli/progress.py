@@ -11,9 +11,9 @@ Progress = Callable[[int], None]
 
 
 @contextmanager
-def counting(label: str, total: int | None) -> Iterator[Progress]:
+def counting(label: str, total: int | None, *, shown: bool = True) -> Iterator[Progress]:
     """A bar from 0 to `total` (None: not known) that goes away when it is done."""
-    if not sys.stderr.isatty():
+    if not shown or not sys.stderr.isatty():
         yield lambda _: None
         return
     # rich is imported here: a short `stats` into a pipe does not need it

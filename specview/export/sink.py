@@ -16,6 +16,11 @@ PREFIX = 100
 """Characters of the file's name in the temporary one, which must not be longer than a file system allows."""
 
 
+def to_stdout(path: Path | None) -> bool:
+    """Whether an output goes to stdout: none is named, or `-`."""
+    return path is None or str(path) == "-"
+
+
 @contextmanager
 def opened(path: Path | None, *, force: bool, source: Path | None = None) -> Iterator[BinaryIO]:
     """A binary stream to `path`, or to stdout when there is none.
@@ -29,7 +34,7 @@ def opened(path: Path | None, *, force: bool, source: Path | None = None) -> Ite
     Raises:
         SpecviewError: the file exists and `force` was not given, or it cannot be written.
     """
-    if path is None or str(path) == "-":
+    if path is None or to_stdout(path):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import sqlite3
 import subprocess
 import sys
@@ -101,3 +102,35 @@ def test_a_path_is_printed_byte_for_byte(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.stdout == out + b"\n"
         assert Path(os.fsdecode(out)).is_file()
+
+
+def on_a_terminal(*words: str) -> tuple[int, bytes]:
+    """Exit code and output of a command whose stdout and stderr are one terminal."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "specview", *words]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        seen = b""
+        try:
+            while chunk := os.read(leader, 65_536):
+                seen += chunk
+        except OSError:
+            pass  # Linux ends a terminal that nobody holds any more with an error
+        os.close(leader)
+    return process.returncode, seen
+
+
+def test_no_bar_stands_in_the_way_of_rows_on_a_terminal(trace: Path) -> None:
+    code, seen = on_a_terminal("export", str(trace))
+    assert code == 0
+    assert seen.startswith(b"run_id,")
+    assert b"\x1b" not in seen
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "-"]])
+@pytest.mark.parametrize("words", [["--raw-text"], ["--format", "parquet"]])
+def test_a_terminal_gets_no_raw_text_and_no_bytes(trace: Path, words: list[str], output: list[str]) -> None:
+    code, seen = on_a_terminal("export", str(trace), *words, *output)
+    assert code == 2
+    assert seen.startswith(b"specview: ")
+    assert b"name a file with -o" in seen
