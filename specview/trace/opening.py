@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -82,6 +83,11 @@ def release(identity: tuple[int, int]) -> None:
         del _open_here[identity]
 
 
+def side_file(path: Path, suffix: str) -> Path:
+    """SQLite's own file beside a trace; of a link, beside what it leads to."""
+    return Path(f"{os.path.realpath(path)}{suffix}")
+
+
 def unreadable(path: Path, error: Exception) -> TraceError:
     """One sentence about why a trace cannot be read."""
     code = getattr(error, "sqlite_errorname", "")
@@ -107,7 +113,7 @@ def open_read_only(path: Path) -> Opened:
     header = _peek(path)
     wal_mode = header is not None and header[18:20] == b"\x02\x02"
     # A follower may hold the file while its log was already folded and removed; then there is nothing to miss.
-    immutable = wal_mode and not Path(f"{path}-wal").exists()
+    immutable = wal_mode and not side_file(path, "-wal").exists()
     opened = _connect(path, "immutable=1" if immutable else "mode=ro")
     try:
         try:
@@ -211,7 +217,8 @@ def _needs_recovery(error: sqlite3.OperationalError) -> bool:
 
 
 def _open_copy(path: Path) -> Opened:
-    size = sum(p.stat().st_size for p in (path, Path(f"{path}-wal"), Path(f"{path}-journal")) if p.exists())
+    parts = {suffix: side_file(path, suffix) for suffix in ("", "-wal", "-journal")}
+    size = sum(p.stat().st_size for p in parts.values() if p.exists())
     if size > COPY_LIMIT:
         raise TraceError(
             f"{path} was not closed, and its folder cannot be written to finish that; "
@@ -220,9 +227,9 @@ def _open_copy(path: Path) -> Opened:
     folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix="specview-"))
-        for side in ("", "-wal", "-journal"):
+        for suffix, part in parts.items():
             with suppress(FileNotFoundError):
-                shutil.copy(f"{path}{side}", folder / f"trace.db{side}")
+                shutil.copy(part, folder / f"trace.db{suffix}")
         (folder / "trace.db").chmod(0o600)
         opened = _connect(folder / "trace.db", "mode=rw")
     except OSError as error:

@@ -252,7 +252,7 @@ class TraceReader:
             status = self.path.stat()
         except OSError:
             return ()
-        return status.st_mtime_ns, status.st_size, status.st_ino, Path(f"{self.path}-wal").exists()
+        return status.st_mtime_ns, status.st_size, status.st_ino, opening.side_file(self.path, "-wal").exists()
 
     def _hand_over(self) -> None:
         connection = self.connection
@@ -265,7 +265,7 @@ class TraceReader:
             return
         self.close()
         self._version = -1
-        log = Path(f"{self.path}-wal")
+        log = opening.side_file(self.path, "-wal")
         deadline = time.monotonic() + HAND_OVER_SECONDS
         while log.exists() and time.monotonic() < deadline:
             time.sleep(0.01)

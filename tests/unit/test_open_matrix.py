@@ -158,6 +158,22 @@ def test_a_killed_trace_in_a_read_only_folder_needs_no_shared_memory_file(
     assert listing(folder) == before
 
 
+@pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
+def test_a_killed_trace_is_read_whole_through_a_link(folder: Path, writable: bool) -> None:
+    """Its log lies beside what the link leads to, not beside the link."""
+    killed(folder)
+    link = folder / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to("../trace.db")
+    if not writable:
+        Path(f"{folder / 'trace.db'}-shm").unlink()
+    for path in folder.glob("trace.db*"):
+        path.chmod(0o666 if writable else 0o444)
+    folder.chmod(0o777 if writable else 0o555)
+    result = read_as_a_user(link)
+    assert (result["rounds"], result["status"]) == (ROUNDS, "interrupted")
+
+
 def test_without_a_place_for_the_copy_it_says_so(folder: Path) -> None:
     path = killed(folder)
     Path(f"{path}-shm").unlink()
