@@ -106,6 +106,11 @@ def _escape(char: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
+def unnamed(token: int) -> str:
+    """How a token is shown whose text nobody knows: ⟨72⟩."""
+    return f"⟨{token}⟩"
+
+
 def join_pieces(pieces: Iterable[bytes]) -> list[str]:
     """Decode a run of tokens as one text and hand each its own piece of it, still unsafe: pass it on to `showable`.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.round import Cost, Round, VocabEntry
 from specview.errors import TraceError
 from specview.metrics import Totals
-from specview.text import showable
+from specview.text import showable, unnamed
 from specview.tour.words import NAME_LIMIT, Word
 from specview.trace.reader import TraceReader
 from specview.trace.records import RunRecord
@@ -65,7 +65,7 @@ class Survey:
         if token is None:
             return "?"
         entry = self.vocab.get(token)
-        return (showable(entry.data, whitespace=True, limit=limit) or "∅") if entry is not None else f"#{token}"
+        return (showable(entry.data, whitespace=True, limit=limit) or "∅") if entry is not None else unnamed(token)
 
     def word(self, token: int | None, role: str) -> Word:
         return Word(self.name(token), role)

@@ -12,6 +12,9 @@ from pathlib import Path
 from aiohttp import web
 from textual_serve.server import Server
 
+PAGE = Path(__file__).with_name("page")
+"""The page's template; textual-serve's own would ask the internet for a font."""
+
 
 class TraceServer(Server):
     """Answers on the loopback interface only, and to its own page only."""
@@ -19,7 +22,7 @@ class TraceServer(Server):
     def __init__(self, trace: Path, host: str, port: int, say: Callable[[str], None]) -> None:
         # -P: a stranger's `engine` or `specview` in the current folder must not come first.
         command = shlex.join([sys.executable, "-P", "-m", "specview.tui.web", str(trace.resolve())])
-        super().__init__(command, host=host, port=port, title=f"specview {trace.name}")
+        super().__init__(command, host=host, port=port, title=f"specview {trace.name}", templates_path=PAGE)
         self._say = say
 
     async def on_startup(self, app: web.Application) -> None:

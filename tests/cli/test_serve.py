@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -83,6 +84,16 @@ async def test_the_socket_brings_the_screen_and_takes_keys(served: str) -> None:
         reading.cancel()
 
 
+async def test_the_page_names_no_address_but_its_own(served: str) -> None:
+    async with aiohttp.ClientSession() as session, session.get(served) as answer:
+        assert answer.status == 200
+        page = await answer.text()
+    own = served.removeprefix("http://")
+    named = re.findall(r"""(?:https?:|wss?:|["'(])//([^/"'\s)]+)""", page)
+    assert own in named
+    assert set(named) == {own}
+
+
 async def test_other_pages_are_refused(served: str) -> None:
     address = served.replace("http", "ws") + "/ws?width=80&height=24"
     async with aiohttp.ClientSession() as session:
@@ -117,6 +128,8 @@ class Browser:
         self._number = 0
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.received = Received()
+        self.asked: list[str] = []
+        """Every address that the page asked for."""
         self._reading = asyncio.create_task(self._read())
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -142,6 +155,8 @@ class Browser:
             event = json.loads(message.data)
             if "id" in event:
                 self._answers.pop(event["id"]).set_result(event.get("result", {}))
+            elif event.get("method") == "Network.requestWillBeSent":
+                self.asked.append(event["params"]["request"]["url"])
             elif event.get("method") == "Network.webSocketFrameReceived":
                 frame = event["params"]["response"]
                 if frame["opcode"] == 2:
@@ -202,3 +217,5 @@ if BROWSER is not None:  # without one, the socket test above stands for it
                     break
                 await asyncio.sleep(0.1)
             assert after != before, "the page paints what the key did"
+            assert len(page.asked) > 2
+            assert [url for url in page.asked if not url.startswith((served, "data:"))] == []

@@ -23,6 +23,7 @@ from specview.tui.model.compare_table import counters, table
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.flow import Flow, whole_prefix
 from specview.tui.model.lens import EXACT_TOKENS, TOKENS_A_BLOCK, Lens, window_start
+from specview.tui.model.names import Names
 from specview.tui.model.playback import FASTEST_SECONDS, Pace, Step, step
 from specview.tui.numbers import milliseconds, plain, prob, ratio, short
 from tests.synthetic import write
@@ -36,6 +37,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traces") / "run.db"
     write(path, 400, sequences=2)
     return path
+
+
+def test_a_token_without_text_has_one_form() -> None:
+    names = Names()
+    assert names(72) == "⟨72⟩"
+    assert names.data(72).decode() == names(72)
 
 
 def test_the_cursor_stays_inside() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from specview.tui.widgets.output import OutputPane
 from specview.tui.widgets.round_pane import RoundPane
 from specview.tui.widgets.timeline import TimelinePane
 from tests.synthetic import write
-from tests.tui.driving import press, running, screen, until
+from tests.tui.driving import lines, press, running, screen, until
 
 
 @pytest.fixture(scope="module")
@@ -313,3 +314,22 @@ async def test_a_foreign_theme_does_no_harm(trace: Path) -> None:
         app.theme = "nord"
         await press(pilot, "right", "s")
         await until(lambda: "Acceptance by position" in screen(app), pilot)
+
+
+@pytest.mark.parametrize("size", [(160, 48), (80, 24), (42, 12)])
+async def test_a_copy_without_its_log_says_on_the_last_line_what_it_may_lack(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    path = tmp_path / "copied.db"
+    write(path, 20)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET status = 'running'")
+    connection.close()
+    with path.open("r+b") as file:  # in WAL mode, with no log beside it
+        file.seek(18)
+        file.write(b"\x02\x02")
+    async with running(path, size) as (app, pilot):
+        await until(lambda: "! it was copied" in lines(app)[-1], pilot)
+        assert "q quit" in lines(app)[-1]
+        end = lines(app)[-1].rstrip()
+        assert end.endswith(("missing", "…"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from specview.errors import TraceError
@@ -130,7 +131,9 @@ class Feed(threading.Thread):
 
     def _answer(self, cursor: Cursor) -> None:
         if self._lens is not None:
-            self._deliver(self._lens.look(cursor))
+            snapshot = self._lens.look(cursor)
+            warning = self._reader.warning if self._reader is not None else None
+            self._deliver(replace(snapshot, warning=warning) if warning is not None else snapshot)
         else:
             self._deliver(Snapshot(cursor))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from engine.round import VocabEntry
-from specview.text import showable
+from specview.text import showable, unnamed
 
 LONGEST = 200
 """Characters of one token that a screen ever shows; the rest is an ellipsis."""
@@ -27,11 +27,11 @@ class Names:
         return {token for token in tokens if token not in self._entries}
 
     def __call__(self, token: int) -> str:
-        """The token's text with visible whitespace; `#id` when the trace does not say what it is."""
+        """The token's text with visible whitespace; `⟨id⟩` when the trace does not say what it is."""
         shown = self._shown.get(token)
         if shown is None:
             entry = self._entries.get(token)
-            shown = showable(entry.data, whitespace=True, limit=LONGEST) if entry is not None else f"#{token}"
+            shown = showable(entry.data, whitespace=True, limit=LONGEST) if entry is not None else unnamed(token)
             shown = shown or "∅"
             self._shown[token] = shown
         return shown
@@ -40,7 +40,7 @@ class Names:
         """The token's bytes, cut after LONGEST characters' worth; its number when they are not known."""
         entry = self._entries.get(token)
         if entry is None:
-            return f"⟨{token}⟩".encode()
+            return unnamed(token).encode()
         return entry.data if len(entry.data) <= LONGEST * 4 else entry.data[: LONGEST * 4]
 
     def special(self, token: int) -> bool:

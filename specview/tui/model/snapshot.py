@@ -63,6 +63,8 @@ class Snapshot:
     recent: Totals | None = None
     """The 16 rounds up to the cursor."""
     trouble: str | None = None
+    warning: str | None = None
+    """What the file may lack."""
 
     def mark_at(self, index: int) -> Mark | None:
         page = self.marks.get(index // PAGE)
