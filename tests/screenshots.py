@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from textual.app import App
+
 from specview.tui.app import SpecviewApp
+from specview.tui.compare_app import CompareApp
+from specview.tui.model.compare import load_comparison
 from tests import tour_pictures
 from tests.tui.driving import until
 
@@ -65,7 +69,17 @@ async def take(trace: Path, picture: Picture) -> Path:
         return path
 
 
-def _text(app: SpecviewApp) -> str:
+async def take_compare(left: Path, right: Path) -> Path:
+    """The comparison of two recorded runs."""
+    app = CompareApp(load_comparison(left, None, right, None, 0), left, None, right, None)
+    async with app.run_test(size=(140, 36)) as pilot:
+        await until(lambda: "B − A" in _text(app), pilot)
+        path = FOLDER / "compare.svg"
+        path.write_text(app.export_screenshot(title=f"specview compare {left} {right}"), "utf-8")
+        return path
+
+
+def _text(app: App[None]) -> str:
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
@@ -79,6 +93,8 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = state
         for picture in PICTURES:
             print(asyncio.run(take(trace, picture)))
+        if all(t.exists() for t in TRACES):
+            print(asyncio.run(take_compare(*TRACES)))
         os.environ["SPECVIEW_STATE"] = state
         for tour_picture in tour_pictures.TOUR_PICTURES:
             print(asyncio.run(tour_pictures.take(tour_picture, FOLDER)))

@@ -17,7 +17,7 @@ from tests.tui import hostile
 from tests.tui.driving import press, running, screen, until
 
 EVENTS = int(os.environ.get("SPECVIEW_TEST_EVENTS", "250"))
-"""For each seed; the benchmark sends 10,000."""
+"""For each seed; `make soak` sends 10,000."""
 KEYS = [
     *("space", "right", "left", "shift+right", "shift+left", "pagedown", "pageup", "home", "end", "plus", "minus"),
     *(
