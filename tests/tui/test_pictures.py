@@ -15,6 +15,7 @@ from specview.tui.app import SpecviewApp
 from specview.tui.compare_app import CompareApp
 from specview.tui.model.compare import load_comparison
 from specview.tui.themes import BY_NAME
+from specview.tui.widgets.round_pane import RoundPane
 from tests.tui import small_trace
 from tests.tui.driving import until
 
@@ -137,3 +138,17 @@ async def test_every_story_fits_the_screen_at_100_by_30(trace: Path, round_: int
     shown = await _replay(trace, (100, 30), *["right"] * round_)
     words = " ".join(" ".join(line.partition("│")[2].split()) for line in shown.splitlines()[:22])
     assert said in words
+
+
+async def test_a_story_without_room_says_so_and_is_told_whole_where_pointed_at(trace: Path) -> None:
+    app = SpecviewApp(trace)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await until(lambda: app.view.snapshot.round is not None, pilot)
+        for _ in range(3):
+            await pilot.press("right")
+        await until(lambda: app.view.snapshot.cursor.round == 3, pilot)
+        pane = app.query_one(RoundPane)
+        told = [hit for hit in pane.hits if hit.name == "story"]
+        assert told
+        assert pane.render_line(told[-1].y).text.rstrip().endswith("…")
+        assert "Candidate 2 is the very token of the correction" in told[0].tip

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from engine.round import Position, Round
 from specview.story import explain
-from specview.tui.ink import Line, bar, fit, merged, spread, wrap
+from specview.tui.ink import Line, bar, crop, fit, merged, spread, wrap
 from specview.tui.model.view import View
 from specview.tui.numbers import count, prob, ratio
 from specview.tui.widgets.canvas import Hit
@@ -74,9 +74,9 @@ class RoundPane(Pane):
         # The table keeps the height of a full round, so that what stands below it does not jump.
         fullest = min((view.info.gamma or 0) + 2 if view.info is not None else 0, max(0, room - 8))
         out += [[] for _ in range(fullest - shown)]
-        out.append([])
-        left = height - len(out)
-        out += story[:left]
+        if len(story) < height - len(out):
+            out.append([])
+        out += self._told(story, height - len(out), len(out), width)
         left = height - len(out)
         alternatives = self._alternatives(view, round_, width, min(left - 1, 8))
         draws = self._draws(view, round_, width)
@@ -87,6 +87,14 @@ class RoundPane(Pane):
             out += [[] for _ in range(left - len(alternatives))]
             out += alternatives
         return out
+
+    def _told(self, story: list[Line], room: int, y: int, width: int) -> list[Line]:
+        """The lines that fit; a story that does not says so, and is told whole where the mouse points at it."""
+        if len(story) <= room or room <= 0:
+            return story[: max(0, room)]
+        whole = " ".join("".join(text for text, _ in line) for line in story)
+        self.hits += [Hit(y + row, 0, width, "story", 0, whole) for row in range(room)]
+        return [*story[: room - 1], [*crop(story[room - 1], width - 2), (" …", self.ink.faint)]]
 
     def _draws(self, view: View, round_: Round, width: int) -> list[Line]:
         """The acceptance tests as one would draw them: u falls on a line from 0 to 1, and must hit its thick part."""
