@@ -18,6 +18,7 @@ import sys
 import tempfile
 import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from specview.metrics import tokens_per_second
@@ -47,18 +48,21 @@ def watched(folder: Path, number: int, words: list[str]) -> Path:
     os.close(slave)
     deadline = time.monotonic() + PATIENCE_S
     looked = 0.0
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            process.kill()
-            raise TimeoutError("the live run does not end")
-        if select.select([master], [], [], 0.2)[0]:
-            os.read(master, 1 << 16)
-        if time.monotonic() - looked > 1:
-            looked = time.monotonic()
-            if _done(path):
-                os.write(master, b"q")
-                time.sleep(0.2)
-    os.close(master)
+    try:
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the live run does not end")
+            if select.select([master], [], [], 0.2)[0]:
+                with suppress(OSError):  # Linux says EIO where the other side has closed the terminal
+                    os.read(master, 1 << 16)
+            if time.monotonic() - looked > 1:
+                looked = time.monotonic()
+                if _done(path):
+                    os.write(master, b"q")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
     return path
 
 
