@@ -154,6 +154,8 @@ class _Recorder:
             try:
                 self._decode(session, index, prompt)
             except PromptError as error:
+                if self.settings.single_prompt:
+                    raise
                 self.refusals.append(error)
                 self.reporter.refused(str(error))
                 self.writer.set_status("running", str(error))
@@ -163,7 +165,7 @@ class _Recorder:
             if self.stop.requested:
                 return
         if self.refusals and not self.sequences:
-            raise self.refusals[0]
+            raise SpecviewError("No prompt could be run, so nothing was recorded; mend them and try again.")
 
     def close(self, status: Status, message: str | None) -> None:
         if self._open is not None:

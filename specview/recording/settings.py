@@ -74,6 +74,11 @@ class RunSettings:
         """Whether prompts come through stdin, one by one."""
         return str(self.prompt_file) == "-"
 
+    @property
+    def single_prompt(self) -> bool:
+        """Whether there is but one prompt, without which there is nothing to run."""
+        return self.prompt_file is None and len(self.prompts) <= 1
+
     def trace_path(self, now: datetime) -> Path:
         """Where the run goes: the file asked for, or a new one in `traces/` named by the time."""
         if self.output is not None:

@@ -227,3 +227,16 @@ def test_a_stranger_with_our_package_names_is_not_imported(tiny_pair, tmp_path):
         [sys.executable, "-m", "specview", "record", *words], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "run.db\n"), done.stderr
+
+
+def test_a_prompt_that_cannot_be_run_is_named_once(specview, tiny_pair, tmp_path):
+    out = tmp_path / "t.db"
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "\\ud800"}\n' * 2)
+    single = specview("record", *tiny_pair.options(), "--prompt", "\udcff", "-o", out)
+    several = specview("record", *tiny_pair.options(), "--prompt-file", file, "-o", out)
+    assert (single.code, several.code) == (2, 2)
+    assert single.err.count("specview: ") == single.err.count("not valid Unicode") == 1
+    assert several.err.count("not valid Unicode") == 2
+    assert several.err.endswith("specview: No prompt could be run, so nothing was recorded; mend them and try again.\n")
+    assert not out.exists()
