@@ -12,6 +12,7 @@ from specview.text import showable
 from specview.trace.reader import TraceReader
 from specview.tui.model import marks as marks_file
 from specview.tui.model import search
+from specview.tui.model.cursor import Cursor
 from specview.tui.model.marks import LastPlace, Marks
 from specview.tui.model.snapshot import Snapshot
 from specview.tui.model.titles import draft_name, model_name, settings
@@ -46,14 +47,24 @@ class Questions(Navigation):
 
     def on_ask_line_answered(self, message: AskLine.Answered) -> None:
         # Textual calls a handler of every class in the line of inheritance, so there is this one only.
-        if message.text.strip():
+        text = message.text.strip()
+        place = self._named(text) if message.kind == "goto" and text else None
+        if place is not None:
+            self.go(place)  # the question goes when the round comes: one picture, not two
+            return
+        self.query_one(AskLine).close()
+        if text:
             self.answer(message.kind, message.text)
+
+    def after_snapshot(self, snapshot: Snapshot) -> None:
+        super().after_snapshot(snapshot)
+        for line in self.query(AskLine):
+            if line.answered:
+                line.close()
 
     def answer(self, kind: str, text: str) -> None:
         """The person answered a question of this kind."""
-        if kind == "goto":
-            self._goto(text.strip())
-        elif kind == "find":
+        if kind == "find":
             self._needle = text
             self.action_find(1)
         elif kind == "prompt" and self.child is not None:
@@ -61,23 +72,23 @@ class Questions(Navigation):
             self.look(self.cursor.to_end())
             self.say("the prompt is sent; it is decoded when the one before it is done.")
 
-    def _goto(self, text: str) -> None:
+    def _named(self, text: str) -> Cursor | None:
+        """The place that a person typed; None, and a sentence, where it is none."""
         sequence, _, round_ = text.rpartition(".")
         try:
             number = int(round_.replace(",", ""))
             prompt = int(sequence) if sequence else None
         except ValueError:
             self.say(f"“{showable(text)}” is no round; type a number, or prompt.round such as 2.14.")
-            return
+            return None
         snapshot = self.view.snapshot
         cursor = self.cursor
         if prompt is not None:
             cursor = cursor.to_sequence(prompt - 1, snapshot.sequence_count)
             if cursor.sequence != self.cursor.sequence:
                 # The feed clamps to what the other sequence has.
-                self.go(cursor.to_round(max(0, number - 1), ANY))
-                return
-        self.go(cursor.to_round(number - 1, snapshot.round_count))
+                return cursor.to_round(max(0, number - 1), ANY)
+        return cursor.to_round(number - 1, snapshot.round_count)
 
     # Find text
 

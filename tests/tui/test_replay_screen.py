@@ -9,8 +9,10 @@ import pytest
 from textual.widgets import Input
 
 from specview.trace.reader import TraceReader
+from specview.tui.model.cursor import Cursor
 from specview.tui.model.marks import marks_path, place_path
 from specview.tui.themes import THEMES
+from specview.tui.widgets.ask import AskLine
 from specview.tui.widgets.kv import KvPane
 from specview.tui.widgets.output import OutputPane
 from specview.tui.widgets.round_pane import RoundPane
@@ -80,6 +82,27 @@ async def test_stepping_jumping_and_going_to(trace: Path) -> None:
         await until(lambda: "prompt 3/3" in screen(app) and "round 7/60" in screen(app), pilot)
         await press(pilot, "colon", "x", "enter")
         await until(lambda: "“x” is no round" in screen(app), pilot)
+
+
+async def test_a_question_goes_when_its_answer_is_there(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(trace) as (app, pilot):
+        line = app.query_one(AskLine)
+        asked: list[Cursor] = []
+        before = app.focused
+        await press(pilot, "colon", "4", "2")
+        with monkeypatch.context() as slow:
+            slow.setattr(app.feed, "ask", asked.append)  # a disk that takes its time
+            await pilot.press("enter", "enter")
+            await pilot.pause()
+            assert [cursor.round for cursor in asked] == [41], "one answer, however often Enter is pressed"
+            assert "go to round:" in lines(app)[-1]
+        app.feed.ask(asked[0])
+        await until(lambda: "round 42/60" in screen(app) and not line.asking, pilot)
+        assert "space play" in lines(app)[-1]
+        assert app.focused is before
+        await press(pilot, "colon", "escape")
+        assert "space play" in lines(app)[-1]
+        assert app.focused is before
 
 
 async def test_phases_show_only_what_is_known(trace: Path) -> None:

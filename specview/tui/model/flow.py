@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from specview.text import NEWLINE, SPACE, TAB, showable
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Cells on one line that belong to one token."""
+class Run(NamedTuple):
+    """Cells on one line that belong to one token. A tuple: a jump makes two thousand of them before it can paint."""
 
     text: str
     width: int
@@ -34,6 +35,32 @@ _WIDE = "\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\U0001
 _MARKS = "\u0300-\u036f\u20d0-\u20f0\u3099\u309a\ufe00-\ufe0f"
 _ATOM = re.compile(f"\n|[ \t]+|[^\\s{_WIDE}]+|.[{_MARKS}]*", re.DOTALL)
 _IS_WIDE = re.compile(f"[{_WIDE}]")
+
+
+class Atom(NamedTuple):
+    """A piece of a token that is laid out as a whole."""
+
+    kind: str
+    """word, space or break."""
+    text: str
+    """A word is showable; space is as it came."""
+    width: int
+    wide: bool
+
+
+@lru_cache(maxsize=4096)
+def _atoms(text: str) -> tuple[Atom, ...]:
+    """The pieces of a token's text; tokens come again and again."""
+    found = []
+    for atom in _ATOM.findall(text):
+        if atom == "\n":
+            found.append(Atom("break", atom, 0, False))
+        elif atom[0] in " \t":
+            found.append(Atom("space", atom, len(atom), False))
+        else:
+            shown = showable(atom)
+            found.append(Atom("word", shown, cell_len(shown), bool(_IS_WIDE.match(shown))))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +84,18 @@ class Flow:
 
     def add(self, text: str, owner: int, style: str, *, visible: bool = False) -> None:
         """Lay out raw text of one token. `visible` shows spaces as signs, which take the same cells."""
-        for atom in _ATOM.findall(text):
-            if atom == "\n":
+        for kind, shown, width, wide in _atoms(text):
+            if kind == "word":
+                self._word(shown, width, wide, owner, style)
+            elif kind == "break":
                 self._sign(NEWLINE if visible else "", owner, style)
                 self.break_line()
-            elif atom[0] in " \t":
-                shown = atom.replace("\t", f"{TAB} " if not visible else TAB)
-                if visible:
-                    # A sign that can be seen clings to the word that it begins.
-                    self._word(shown.replace(" ", SPACE), owner, style, breakable=True)
-                else:
-                    self._space(shown, owner, style)
+            elif visible:
+                # A sign that can be seen clings to the word that it begins.
+                sign = shown.replace("\t", TAB).replace(" ", SPACE)
+                self._word(sign, cell_len(sign), False, owner, style, breakable=True)
             else:
-                self._word(showable(atom), owner, style)
+                self._space(shown.replace("\t", f"{TAB} "), owner, style)
 
     def add_sign(self, text: str, owner: int, style: str, *, opening: bool = False) -> None:
         """A sign of our own that clings to what stands before it, or, `opening`, to what comes next."""
@@ -117,9 +143,7 @@ class Flow:
             self._put(char, 1, owner, style)
         self._breakable = len(self.lines[-1])
 
-    def _word(self, text: str, owner: int, style: str, *, breakable: bool = False) -> None:
-        width = cell_len(text)
-        wide = bool(_IS_WIDE.match(text))
+    def _word(self, text: str, width: int, wide: bool, owner: int, style: str, *, breakable: bool = False) -> None:
         opened = bool(self.lines[-1]) and self.lines[-1][-1].style == "box"  # a bracket clings to its first word
         if (wide or breakable) and not opened:
             self._breakable = len(self.lines[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
@@ -15,19 +15,19 @@ from specview.tui.widgets.keys import KeysLine
 _PRINTABLE = r"[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*"
 
 
-class AskLine(Horizontal):
-    """Shows the keys until `ask`; Enter answers, Escape drops the question.
+class AskLine(Container):
+    """Shows the keys until `ask`; Enter answers, Escape drops the question, `close` brings back the keys.
 
-    Both share one place of a fixed height, so that a question comes and goes without moving any other widget: Textual
-    repaints the whole screen when the number of widgets in a container changes.
+    The question lies over the keys, so that it comes and goes without moving any other widget, and in one paint: for
+    each widget that is shown or hidden, Textual lays out and paints anew.
     """
 
     DEFAULT_CSS = """
-    AskLine { height: 1; }
-    AskLine KeysLine { height: 1; }
-    AskLine Static { display: none; width: auto; padding: 0 1 0 0; text-style: bold; }
-    AskLine Static { color: $foreground; background: $raised; }
-    AskLine Input { display: none; width: 1fr; height: 1; border: none; padding: 0; background: $raised; }
+    AskLine { height: 1; layers: keys question; }
+    AskLine KeysLine { height: 1; layer: keys; }
+    AskLine Horizontal { display: none; height: 1; layer: question; background: $raised; }
+    AskLine Static { width: auto; padding: 0 1 0 0; text-style: bold; color: $foreground; background: $raised; }
+    AskLine Input { width: 1fr; height: 1; border: none; padding: 0; background: $raised; }
     AskLine Input:focus { border: none; }
     """
 
@@ -42,13 +42,16 @@ class AskLine(Horizontal):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._kind = ""
+        self.answered = False
+        """Enter was pressed; the line stays until whoever got the answer closes it."""
         self._before: Widget | None = None
         """What had the focus before the question."""
 
     def compose(self) -> ComposeResult:
         yield KeysLine(id="keys")
-        yield Static(Content(""), markup=False)
-        yield Input(restrict=_PRINTABLE, compact=True, select_on_focus=False)
+        with Horizontal():
+            yield Static(Content(""), markup=False)
+            yield Input(restrict=_PRINTABLE, compact=True, select_on_focus=False)
 
     @property
     def asking(self) -> bool:
@@ -59,35 +62,33 @@ class AskLine(Horizontal):
         """Show the question, and take the keys until it is answered."""
         if not self.asking:
             self._before = self.screen.focused
-        self._kind = kind
+        self._kind, self.answered = kind, False
         self.query_one(Static).update(Content(label))
         field = self.query_one(Input)
         field.value = value
         field.placeholder = placeholder
         field.cursor_position = len(value)
-        self._switch()
+        self.query_one(Horizontal).display = True
         field.focus()
 
     def close(self) -> None:
-        """Drop the question; the focus goes back to where it was, unless the person gave it to something else."""
+        """Take the question away; the focus goes back to where it was, unless the person gave it to something else."""
         if not self.asking:
             return
-        self._kind = ""
+        self._kind, self.answered = "", False
         if self.screen.focused in (None, self.query_one(Input)):
             # Not Widget.focus, which repaints the whole widget.
             self.screen.set_focus(self._before)
-        self._switch()
-
-    def _switch(self) -> None:
-        self.query_one(KeysLine).display = not self.asking
-        self.query_one(Static).display = self.asking
-        self.query_one(Input).display = self.asking
+        question = self.query_one(Horizontal)
+        question.display = False
+        # Asks for the new layout at once: left to its own turn, it comes one paint later than what the answer changed.
+        question._check_refresh()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        kind, text = self._kind, event.value
-        self.close()
-        self.post_message(self.Answered(kind, text))
+        if not self.answered:
+            self.answered = True
+            self.post_message(self.Answered(self._kind, event.value))
 
     def on_key(self, event: events.Key) -> None:
         if event.key == "escape":

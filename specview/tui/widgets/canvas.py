@@ -120,8 +120,10 @@ class Canvas(Widget):
         return strips
 
     def on_resize(self, event: events.Resize) -> None:
-        self._strips = []
-        self.redraw()
+        # Sent as well when a widget is shown again in its old size: then what was drawn still stands.
+        if [line.cell_length for line in self._strips] != [event.size.width] * event.size.height:
+            self._strips = []
+            self.redraw()
 
     def hit_at(self, x: int, y: int) -> Hit | None:
         return next((hit for hit in reversed(self.hits) if hit.holds(x, y)), None)

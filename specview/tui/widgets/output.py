@@ -59,6 +59,7 @@ class OutputPane(Pane):
         self._shown: Lines = []
         self._kept: dict[int, Strip] = {}
         self._kept_for: tuple[object, ...] = ()
+        self._styles: dict[tuple[str, bool], Style] = {}
 
     def show(self, view: View) -> None:
         cursor = view.snapshot.cursor
@@ -89,7 +90,7 @@ class OutputPane(Pane):
         settled = self._text.first_line_of_round
         key = (self._text.key, width, self.app.theme)
         if key != self._kept_for:
-            self._kept, self._kept_for = {}, key
+            self._kept, self._styles, self._kept_for = {}, {}, key
         out: list[Line | Strip] = []
         for index, runs in enumerate(self._shown, start=top):
             kept = self._kept.get(index) if index < settled else None
@@ -102,9 +103,13 @@ class OutputPane(Pane):
         return out
 
     def _ink_of(self, run: Run, start: int) -> Ink:
-        style = self._style(run.style)
-        inside = run.owner >= start or run.owner < 0
-        return run.text, over(style, self.ink.raised) if inside else style
+        key = run.style, run.owner >= start or run.owner < 0
+        style = self._styles.get(key)
+        if style is None:
+            name, inside = key
+            style = over(self._style(name), self.ink.raised) if inside else self._style(name)
+            self._styles[key] = style
+        return run.text, style
 
     def _style(self, name: str) -> Style:
         ink = self.ink

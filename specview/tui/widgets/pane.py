@@ -53,6 +53,9 @@ class Pane(Canvas):
             self.parent.post_message(events.DescendantFocus(self) if here else events.DescendantBlur(self))
         self.redraw()
 
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """No style sheet of ours asks for the focus, so nothing is looked up in them."""
+
 
 def on(raised: Style, ink: Ink) -> Ink:
     """The same ink on a raised background."""
