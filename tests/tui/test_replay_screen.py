@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
+from specview.importing.run import import_log
 from specview.trace.reader import TraceReader
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.marks import marks_path, place_path
@@ -356,3 +358,19 @@ async def test_a_copy_without_its_log_says_on_the_last_line_what_it_may_lack(
         assert "q quit" in lines(app)[-1]
         end = lines(app)[-1].rstrip()
         assert end.endswith(("missing", "…"))
+
+
+async def test_a_log_without_tokens_says_so(tmp_path: Path) -> None:
+    steps = {"per_step_drafted": [3, 3], "per_step_accepted": [1, 2], "num_spec_tokens": 3, "num_spec_steps": 2}
+    log = {
+        "object": "chat.completion",
+        "usage": {"prompt_tokens": 4, "completion_tokens": 5},
+        "metrics": {"speculative_decoding": steps},
+    }
+    path = tmp_path / "run.db"
+    import_log([json.dumps(log)], "server.jsonl", path, form=None, force=False, progress=lambda _: None)
+    async with running(path, (120, 36)) as (app, pilot):
+        assert "The trace records no tokens" in screen(app)
+        assert "⟦" not in screen(app), "an empty round in an empty text tells nothing"
+        await press(pilot, "right")
+        assert "2 of 3 candidates were accepted" in screen(app)

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from specview.tui.ink import Ink, Line, merged, over, strip
+from specview.tui.ink import Ink, Line, merged, over, strip, wrap
 from specview.tui.model.flow import Lines, Run
 from specview.tui.model.output import OutputText
 from specview.tui.model.view import View
@@ -70,12 +70,17 @@ class OutputPane(Pane):
 
     def draw_view(self, view: View, width: int, height: int) -> list[Line | Strip]:
         snapshot = view.snapshot
-        right = [(f"{count(snapshot.window.end)} tokens", self.ink.faint)] if snapshot.sequence is not None else []
+        unknown = snapshot.round is not None and not snapshot.token_count
+        counted = snapshot.sequence is not None and not unknown
+        right = [(f"{count(snapshot.window.end)} tokens", self.ink.faint)] if counted else []
         out: list[Line | Strip] = [self.title("Output", right, width)]
         room = height - 1
         self._shown = []
         if room <= 0 or snapshot.sequence is None:
             return out
+        if unknown:
+            told = wrap([("The trace records no tokens, only how many there were.", self.ink.faint)], width)
+            return [*out, *told[:room]]
         lines = self._text.lines(snapshot, max(1, width - 1), view.phase)
         self._most = max(0, len(lines) - room)
         self._back = max(0, min(self._back, self._most))
