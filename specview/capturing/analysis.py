@@ -120,13 +120,13 @@ def _positions(
     drafted = scores.draft is not None
     sure = seen.point_mass and not drafted
     least: list[float] = []
-    if drafted and n:
+    if context.greedy and (drafted or sure):
+        # Greedy distributions are point masses: they overlap altogether or not at all.
+        least = [float(rank == 1) for rank in rows.ranks]
+    elif drafted and n:
         least = overlap(probabilities[:n], probabilities[n + 1 :], scratch).tolist()
     elif sure:
         least = rows.own[:n]
-    if context.greedy and least:
-        # Greedy distributions are point masses: they overlap altogether or not at all.
-        least = [float(rank == 1) for rank in rows.ranks]
     out = []
     for i in range(n):
         j = n + 1 + i

@@ -58,3 +58,9 @@ class Observation:
     def proposed(self) -> int:
         """n."""
         return int(self.sequence.shape[0]) - self.committed_before
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the matrices hold on to."""
+        several = (self.target_scores, self.draft_scores, self.target_logits, *(self.draft_logits or ()))
+        return sum(one.nbytes for one in several if one is not None)

@@ -18,7 +18,6 @@ from transformers.generation import candidate_generator as generators
 from engine.round import StopReason
 from specview.capturing.observation import Observation
 from specview.capturing.open_round import OpenRound
-from specview.capturing.scratch import Scratch
 
 _SAME_POSITIONS = (generators.AssistedCandidateGenerator, generators.EarlyExitCandidateGenerator)
 """Proposers whose cache counts the target's own tokens (others draft in another vocabulary, or share a cache)."""
@@ -63,7 +62,6 @@ class Recorder:
     ) -> None:
         self.key = key
         self.facts = facts
-        self.scratch = Scratch()
         self._sink = sink
         self._model = model
         self._cache = cache

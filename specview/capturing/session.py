@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from torch import Tensor
 from engine.round import RunInfo, Sequence, Status, StopReason
 from engine.vocabulary import Vocabulary
 from specview.capturing.analysis import TWICE, settings_applied_twice, to_round
+from specview.capturing.backlog import Backlog
 from specview.capturing.deviation import NOTICEABLE
 from specview.capturing.facts import Facts, as_run, facts_of
 from specview.capturing.observation import Observation
 from specview.capturing.recorder import Recorder
+from specview.capturing.scratch import Scratch
 from specview.capturing.tokens import find_tokenizer, vocabulary_of
+from specview.capturing.worker import Worker, core_is_free
 from specview.trace.writer import TraceWriter
 
 
@@ -44,16 +47,22 @@ class _Run:
 class _Open:
     """A call that is being recorded."""
 
+    key: int
+    facts: Facts
     run: _Run
     sequence: int
     """The writer's handle."""
+    aside: bool
+    """Its rounds are analysed by the worker."""
+    backlog: Backlog = field(default_factory=Backlog)
+    scratch: Scratch = field(default_factory=Scratch)
 
 
 class Session:
     """One trace being written by any number of `generate` calls, in any thread.
 
-    A round is analysed by the thread that generated it, between two rounds. On a thread of its own the analysis would
-    take a core from torch's parallel loops, and each of those waits for its slowest part: 3 ms of it cost them 20.
+    Rounds are analysed a few at a time: by a worker where torch leaves a core free, else between two rounds, by the
+    thread that generated them.
     """
 
     def __init__(self, path: Path, writer: TraceWriter, tokenizer: Any) -> None:
@@ -64,10 +73,14 @@ class Session:
         self._process = os.getpid()
         self._clock_start = time.perf_counter_ns()
         self._closed = False
+        """Nothing new is taken in."""
+        self._written = False
+        """Nothing more is handed to the writer."""
         self._keys = itertools.count()
         self._runs: list[_Run] = []
         self._open: dict[int, _Open] = {}
         self._captured = 0
+        self._worker: Worker | None = None
         self._lock = threading.Lock()
         """Held by whoever changes what is open or hands rows to the writer, which takes them from one thread."""
 
@@ -97,27 +110,36 @@ class Session:
 
     def begin(self, recorder: Recorder, prompt: Tensor) -> None:
         ids = tuple(prompt.tolist())
+        aside = prompt.device.type == "cpu" and core_is_free()
         with self._lock:
-            if not self._over():
-                self._begin(recorder.key, recorder.facts, ids)
+            if self._closed or self._over():
+                return
+            if aside and self._worker is None:
+                self._worker = Worker(self.fail)
+            self._begin(recorder.key, recorder.facts, ids, aside)
 
     def round(self, recorder: Recorder, seen: Observation) -> None:
-        if self._over():
-            return
-        found = to_round(seen, recorder.facts.context, recorder.scratch)
         with self._lock:
-            if self._over():
+            if self._closed or self._over():
                 return
             call = self._open[recorder.key]
-            self._explain(call.run, found.tokens())
-            self._writer.add_round(call.sequence, found)
-            if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in found.positions):
-                self._examine(call.run, seen, recorder.facts)
+            rounds = call.backlog.take() if call.backlog.add(seen) else []
+        if rounds:
+            self._do(call, self._analyse, call, rounds, call.scratch)
 
     def end(self, recorder: Recorder, reason: StopReason) -> None:
         with self._lock:
-            if not self._over():
-                self._writer.end_sequence(self._open.pop(recorder.key).sequence, reason)
+            if self._closed or self._over():
+                return
+            call = self._open[recorder.key]
+            rounds = call.backlog.take()
+        self._do(call, self._end, call, rounds, reason)
+
+    def _do(self, call: _Open, task: Callable[..., None], *arguments: Any) -> None:
+        if call.aside and self._worker is not None:
+            self._worker.put(task, *arguments)
+        else:
+            task(*arguments)
 
     def fail(self, error: Exception) -> None:
         """Recording broke; the first error is raised when the capture ends, and nothing more is recorded."""
@@ -125,7 +147,7 @@ class Session:
             self.error = error
 
     def _over(self) -> bool:
-        return self._closed or self.error is not None
+        return self._written or self.error is not None
 
     # --- at the end
 
@@ -137,6 +159,12 @@ class Session:
         """
         with self._lock:
             self._closed = True
+        if self._worker is not None:
+            self._worker.finish()
+        for call in list(self._open.values()):
+            self._hand_in(call)
+        with self._lock:
+            self._written = True
         if not self._runs:
             self._writer.discard()
             return 0
@@ -149,15 +177,45 @@ class Session:
         self._writer.close(status, message or self._runs[-1].note)
         return self._captured
 
+    def _hand_in(self, call: _Open) -> None:
+        """What waits of a call that is still running. Its thread may be at work with the call's own scratch."""
+        try:
+            self._analyse(call, call.backlog.take(), Scratch())
+        except Exception as error:  # noqa: BLE001 - as in every round: raised when the capture has ended
+            self.fail(error)
+
+    # --- in the worker, or in the threads that generate
+
+    def _analyse(self, call: _Open, rounds: list[Observation], scratch: Scratch) -> None:
+        for seen in rounds:
+            if self._over():
+                return
+            found = to_round(seen, call.facts.context, scratch)
+            with self._lock:
+                if self._over():
+                    return
+                self._explain(call.run, found.tokens())
+                self._writer.add_round(call.sequence, found)
+                if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in found.positions):
+                    self._examine(call.run, seen, call.facts)
+
+    def _end(self, call: _Open, rounds: list[Observation], reason: StopReason) -> None:
+        self._analyse(call, rounds, call.scratch)
+        with self._lock:
+            if not self._over():
+                del self._open[call.key]
+                self._writer.end_sequence(call.sequence, reason)
+
     # --- with the lock held
 
-    def _begin(self, key: int, facts: Facts, ids: tuple[int, ...]) -> None:
+    def _begin(self, key: int, facts: Facts, ids: tuple[int, ...], aside: bool) -> None:
         run = self._run_of(facts)
         text = None if run.tokenizer is None else run.tokenizer.decode(list(ids))
         self._explain(run, ids)
         # transformers has no prefill before its first round: the first forward reads the prompt and the candidates.
         sequence = Sequence(run.sequences, text, ids, target_prefill_calls=0)
-        self._open[key] = _Open(run, self._writer.begin_sequence(sequence, run=run.id))
+        handle = self._writer.begin_sequence(sequence, run=run.id)
+        self._open[key] = _Open(key, facts, run, handle, aside)
         run.sequences += 1
         self._captured += 1
 
