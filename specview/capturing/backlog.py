@@ -1,7 +1,6 @@
 """Rounds of a call that were seen and wait to be analysed, a few at a time.
 
-One after the other, the rounds of a bunch find the instrument's code and buffers in the processor's caches, and the
-trace's writer wakes up once for all of them.
+The trace's writer then wakes up, and commits, once for all of them instead of once a round.
 """
 
 from __future__ import annotations
