@@ -20,7 +20,7 @@ from specview.trace.rows import RowWriter
 from specview.trace.storage import TraceFile
 
 GATHER_SECONDS = 0.03
-"""How long a commit waits for company after its first row."""
+"""How long a commit waits for company after its first row, unless the producer asks for fewer commits."""
 OPERATIONS_PER_COMMIT = 1000
 QUEUE_LIMIT = 20_000
 """Rounds that may wait. No engine comes near it; a producer of ready-made rounds is held back, so memory stays flat."""
@@ -35,8 +35,11 @@ class TraceWriter:
             written; from any later call, the writer thread has failed. What was committed before stays readable.
     """
 
-    def __init__(self, path: Path, *, force: bool = False, append: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, force: bool = False, append: bool = False, gather_seconds: float = GATHER_SECONDS
+    ) -> None:
         self._path = path
+        self._gather_seconds = gather_seconds
         self._file = TraceFile(path, force=force, append=append)
         self._rows = RowWriter(self._file.connection)
         self._ids = self._rows.last_ids()
@@ -173,7 +176,7 @@ class TraceWriter:
         try:
             while True:
                 self._wake.wait()
-                self._hurry.wait(GATHER_SECONDS)
+                self._hurry.wait(self._gather_seconds)
                 last = self._closed  # read before the queue is emptied, so that nothing queued before it is missed
                 self._wake.clear()
                 while self._queue:

@@ -17,24 +17,21 @@ def scale(raw: Tensor, temperature: Tensor | None, scratch: Scratch, dtype: torc
     """(n, vocab) logits under each row's own temperature; lives in `scratch`. vLLM divides the target's logits in
     float32 and the draft's in their own type, where rounding shows."""
     scaled = scratch.get("scaled", raw, dtype).copy_(raw)
+    own = own_temperature(temperature)
+    return scaled if own is None else scaled.div_(own[:, None])
+
+
+def own_temperature(temperature: Tensor | None) -> Tensor | None:
+    """(n,) float32 by which each row's logits are divided; None where it is known to be 1 for all."""
     if temperature is None:
-        return scaled
+        return None
     own = torch.where(temperature < GREEDY_BELOW, 1.0, temperature).to(torch.float32)
-    if readable(own) and bool((own == 1).all()):
-        return scaled
-    return scaled.div_(own[:, None])
+    return None if readable(own) and bool((own == 1).all()) else own
 
 
 def free_probabilities(scaled: Tensor, scratch: Scratch) -> Tensor:
     """(n, vocab) softmax before any truncation; lives in `scratch`."""
     return torch.softmax(scaled, dim=-1, out=scratch.get("free", scaled))
-
-
-def same(scaled: Tensor, scores: Tensor, work: Tensor) -> bool:
-    """Whether the scores are the scaled logits to the last bit, where that may be looked at."""
-    if not readable(scaled) or scores.dtype != scaled.dtype:
-        return False
-    return bool((torch.eq(scaled, scores, out=work).sum(-1) == scaled.shape[1]).all())
 
 
 def softmax_deviation(tried: Tensor, scores: Tensor, mass: Tensor) -> Tensor:
@@ -44,24 +41,15 @@ def softmax_deviation(tried: Tensor, scores: Tensor, mass: Tensor) -> Tensor:
     return torch.maximum((tried - expected).abs_().amax(-1), (mass - 1).abs_())
 
 
-def target_deviation(
-    s: Scored, probs: Tensor, mass: Tensor, top: Tensor, ids: Tensor, work: Tensor, scratch: Scratch
-) -> Tensor:
-    """(n,) max |p − p'|, p' from the raw logits under the row's own settings; NaN when p is no distribution.
-
-    Where the scores are the scaled logits to the last bit, only the softmax is left to differ, and it is tried at the
-    most probable tokens and at its sum.
-    """
+def target_deviation(s: Scored, probs: Tensor, work: Tensor, scratch: Scratch) -> Tensor:
+    """(n,) max |p − p'|, p' from the raw logits under the row's own settings; NaN when p is no distribution."""
     assert s.raw is not None
     raw = s.raw
     if s.raw_rows is not None:
         raw = torch.index_select(raw, 0, s.raw_rows, out=scratch.get("raw", s.scores, raw.dtype))
     scaled = scale(raw, s.temperature, scratch)
-    whole = s.top_k is None and s.top_p is None
-    if whole and same(scaled, s.scores, work):
-        return softmax_deviation(top, s.scores.gather(1, ids), mass)
     free = free_probabilities(scaled, scratch)
-    if whole:
+    if s.top_k is None and s.top_p is None:
         return torch.sub(probs, free, out=work).abs_().amax(-1)
     removed = torch.eq(s.scores, -torch.inf, out=scratch.get("removed", s.scores, torch.bool))
     return _truncated_deviation(s, probs, free, removed, work)

@@ -1,7 +1,6 @@
 """What a step's distributions were: measured on their device into one small matrix, so that one copy brings it home.
 
-Nothing here waits for the device, draws a random number or changes a tensor that it was given. On a processor, where a
-pass over the vocabulary is short, starting an operation costs as much: what can share one, does.
+Nothing here waits for the device, draws a random number or changes a tensor that it was given.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from specview.vllm_plugin import sweep
 from specview.vllm_plugin.columns import JUDGED
-from specview.vllm_plugin.deviation import target_deviation
+from specview.vllm_plugin.deviation import softmax_deviation, target_deviation
 from specview.vllm_plugin.scored import Scored, Scratch, join, readable
+from specview.vllm_plugin.sweep import Sweep, sweep_rows
 
-BLOCK = 256
-CHUNK_ELEMENTS = {"cpu": 1 << 21}
-CHUNK_ELEMENTS_ELSEWHERE = 1 << 23
-"""Rows are measured in chunks: a processor's cache, or a little of the memory that vLLM left free."""
+CHUNK_ELEMENTS = 1 << 23
+"""Rows are measured in chunks, in a little of the memory that vLLM left free."""
 
 
 def pack(parts: Sequence[Scored], top: int, scratch: Scratch) -> Tensor:
@@ -33,9 +32,9 @@ def pack(parts: Sequence[Scored], top: int, scratch: Scratch) -> Tensor:
     """
     vocab = parts[0].scores.shape[1]
     top = min(top, vocab)
-    limit = CHUNK_ELEMENTS.get(parts[0].scores.device.type, CHUNK_ELEMENTS_ELSEWHERE)
-    at_once = max(1, limit // max(1, vocab))
-    if len(parts) == 2 and sum(len(part.scores) for part in parts) <= at_once:
+    at_once = max(1, CHUNK_ELEMENTS // max(1, vocab))
+    if len(parts) == 2 and not readable(parts[0].scores) and sum(len(part.scores) for part in parts) <= at_once:
+        # Starting an operation costs such a device more than a copy; a processor, less.
         joined = join(parts[0], parts[1], scratch)
         parts = parts if joined is None else (joined,)
     packed = []
@@ -51,19 +50,22 @@ def _packed(s: Scored, top: int, scratch: Scratch) -> Tensor:
     probs = s.probs
     if probs is None:
         probs = torch.softmax(s.scores, dim=-1, out=scratch.get("probs", s.scores))
-    work = scratch.get("work", s.scores)
+    looked = sweep_rows(s, probs, scratch)
+    mass = looked.mass
     tokens = torch.stack([s.candidate, s.token], dim=1).to(torch.int64).clamp_(0, s.scores.shape[1] - 1)
-    best = _best(s.scores, max(1, top))
+    best = _best(s.scores, looked.peaks, max(1, top))
     values = probs.gather(1, best.ids)
-    mass = probs.sum(-1)
     own, of_token = probs.gather(1, tokens).unbind(1)
-    nats = entropy(probs, mass, values[:, 0], s.scores, best.values[:, 0], work)
-    deviation = torch.full_like(mass, torch.nan)
-    if s.raw is not None:
-        deviation = target_deviation(s, probs, mass, values, best.ids, work, scratch)
+    nats = entropy(probs, mass, values[:, 0], s.scores, best.values[:, 0], looked.weighted, scratch)
+    if looked.exact:  # only the softmax is left to differ
+        deviation = softmax_deviation(values, best.values, mass)
+    elif s.raw is not None:
+        deviation = target_deviation(s, probs, scratch.get("work", s.scores), scratch)
+    else:
+        deviation = torch.full_like(mass, torch.nan)
     of_all = torch.stack([s.candidate, s.token, own, of_token, nats, deviation], dim=1)
     if s.judged:
-        of_judged = _judged(s, probs, mass, tokens, best, top, work, scratch)
+        of_judged = _judged(s, probs, looked, tokens, best, top, scratch)
     else:
         of_judged = mass.new_empty(0, len(JUDGED) + 2 * top)
     of_judged = pad(of_judged, (0, 0, 0, len(mass) - s.judged), value=math.nan)
@@ -71,23 +73,23 @@ def _packed(s: Scored, top: int, scratch: Scratch) -> Tensor:
     return torch.cat([of_all, scalars, best.ids[:, :top], values[:, :top], tops], dim=1)
 
 
-def _judged(
-    s: Scored, probs: Tensor, mass: Tensor, tokens: Tensor, best: _Best, top: int, work: Tensor, scratch: Scratch
-) -> Tensor:
+def _judged(s: Scored, probs: Tensor, looked: Sweep, tokens: Tensor, best: _Best, top: int, scratch: Scratch) -> Tensor:
     """(judged, columns) what candidates alone have, in the order of `JUDGED`, then the alternatives of q."""
     n = s.judged
-    probs, mass, tokens, work = probs[:n], mass[:n], tokens[:n], work[:n]
+    probs, mass, tokens = probs[:n], looked.mass[:n], tokens[:n]
     blank = torch.full_like(mass, torch.nan)
     own = probs.gather(1, tokens[:, :1])[:, 0]
-    rank = _rank(s.scores[:n], tokens[:, :1], best.first(n), work, scratch)
+    rank = _rank(s.scores[:n], tokens[:, :1], best.first(n), scratch)
     draft_prob = of_token = draft_entropy = blank
     overlap = own  # of a one-hot q
     tops = [blank[:, None].expand(-1, 2 * top)]
     if s.draft is not None:
         draft_prob, of_token = s.draft.gather(1, tokens).unbind(1)
-        overlap = torch.minimum(probs, s.draft, out=work).sum(-1)
-        draft_entropy = own_entropy(s.draft, work) if s.draft_entropy is None else s.draft_entropy
-        of_draft = _best(s.draft, max(1, top))
+        assert looked.overlap is not None
+        assert looked.draft_peaks is not None
+        overlap = looked.overlap
+        draft_entropy = own_entropy(s.draft, scratch) if s.draft_entropy is None else s.draft_entropy
+        of_draft = _best(s.draft, looked.draft_peaks, max(1, top))
         tops = [of_draft.ids[:, :top], of_draft.values[:, :top]]
     residual = mass - overlap  # Σ max(0, p − q) = Σ p − Σ min(p, q)
     draft_deviation = blank if s.draft_deviation is None else s.draft_deviation
@@ -115,18 +117,18 @@ class _Best:
         return _Best(self.values[:n], self.ids[:n], self.searched[:n], self.searched_ids[:n], bar)
 
 
-def _best(values: Tensor, count: int) -> _Best:
-    """Whoever is among the largest is in one of the `count` blocks with the largest peaks, so that only those are
-    searched."""
+def _best(values: Tensor, peak: Tensor, count: int) -> _Best:
+    """Whoever is among the largest is in one of the `count` blocks with the largest peaks (n, blocks), so that only
+    those are searched."""
     n, vocab = values.shape
-    whole = vocab // BLOCK * BLOCK
-    if whole < BLOCK * 4 * count:
+    whole = vocab // sweep.BLOCK * sweep.BLOCK
+    if whole < sweep.BLOCK * 4 * count:
         best = values.topk(count, dim=-1)
         return _Best(best.values, best.indices, values, torch.arange(vocab, device=values.device).expand(n, -1), None)
-    blocks = values[:, :whole].view(n, -1, BLOCK)
-    peaks = blocks.amax(-1).topk(count, dim=-1)
-    found = blocks.gather(1, peaks.indices[:, :, None].expand(-1, -1, BLOCK)).view(n, -1)
-    ids = (peaks.indices[:, :, None] * BLOCK + torch.arange(BLOCK, device=values.device)).view(n, -1)
+    blocks = values[:, :whole].view(n, -1, sweep.BLOCK)
+    peaks = peak.topk(count, dim=-1)
+    found = blocks.gather(1, peaks.indices[:, :, None].expand(-1, -1, sweep.BLOCK)).view(n, -1)
+    ids = (peaks.indices[:, :, None] * sweep.BLOCK + torch.arange(sweep.BLOCK, device=values.device)).view(n, -1)
     if whole < vocab:
         found = torch.cat([found, values[:, whole:]], dim=-1)
         ids = torch.cat([ids, torch.arange(whole, vocab, device=values.device).expand(n, -1)], dim=-1)
@@ -134,7 +136,7 @@ def _best(values: Tensor, count: int) -> _Best:
     return _Best(best.values, ids.gather(1, best.indices), found, ids, peaks.values[:, -1])
 
 
-def _rank(scores: Tensor, token: Tensor, best: _Best, work: Tensor, scratch: Scratch) -> Tensor:
+def _rank(scores: Tensor, token: Tensor, best: _Best, scratch: Scratch) -> Tensor:
     """(n,) place of each candidate, `token` (n, 1), 1 = best; equal scores rank by id, as argmax does. Sums of ones in
     float32 are exact up to 2²⁴, above any vocabulary."""
     own = scores.gather(1, token)
@@ -143,36 +145,35 @@ def _rank(scores: Tensor, token: Tensor, best: _Best, work: Tensor, scratch: Scr
         just_below = torch.nextafter(own, torch.full_like(own, -torch.inf))
         ids = torch.arange(scores.shape[1], device=scores.device, dtype=torch.float32)
         lower = torch.lt(ids, token.to(torch.float32), out=scratch.get("lower", scores, torch.bool))
+        work = scratch.get("work", scores)
         return 1 + torch.gt(scores, torch.where(lower, just_below, own, out=work), out=work).sum(-1)
     before = (best.searched > own) | ((best.searched == own) & (best.searched_ids < token))
     rank = 1 + before.sum(-1)
     if best.bar is not None:
-        far = (own[:, 0] <= best.bar).nonzero()[:, 0]
-        if len(far):
-            rank[far] = _counted_rank(scores[far], own[far], token[far], work[: len(far)])
+        work = scratch.get("row", scores[0])
+        for row in (own[:, 0] <= best.bar).nonzero()[:, 0].tolist():
+            rank[row] = _counted_rank(scores[row], own[row], int(token[row]), work)
     return rank
 
 
-def _counted_rank(scores: Tensor, own: Tensor, token: Tensor, work: Tensor) -> Tensor:
-    """(n,) likewise, from a look at every score."""
-    above = torch.gt(scores, own, out=work).sum(-1)
-    tied = (torch.eq(scores, own, out=work).sum(-1) > 1).nonzero()[:, 0].tolist()
-    for row in tied:
-        above[row] += work[row, : int(token[row])].sum()
-    return 1 + above.to(torch.int64)
+def _counted_rank(scores: Tensor, own: Tensor, token: int, work: Tensor) -> int:
+    """Likewise of one row, from a look at every score."""
+    torch.ge(scores[:token], own, out=work[:token])
+    torch.gt(scores[token:], own, out=work[token:])
+    return 1 + int(work.sum())
 
 
-def entropy(probs: Tensor, mass: Tensor, top: Tensor, scores: Tensor, best: Tensor, work: Tensor) -> Tensor:
-    """(n,) nats: H = −log p(best) − Σ p·(score − best)."""
-    if readable(probs):
-        dot = torch.mul(probs, scores, out=work).sum(-1)
-        if not bool(dot.isnan().any()):
-            return -top.log() - (dot - best * mass)
+def entropy(
+    probs: Tensor, mass: Tensor, top: Tensor, scores: Tensor, best: Tensor, weighted: Tensor | None, scratch: Scratch
+) -> Tensor:
+    """(n,) nats: H = −log p(best) − Σ p·(score − best), `weighted` being Σ p·score where that is known."""
+    if weighted is not None and not bool(weighted.isnan().any()):
+        return -top.log() - (weighted - best * mass)
     # Where p is 0 the score may be −∞, and 0·∞ must not become NaN.
-    torch.sub(scores, best[:, None], out=work).clamp_(min=torch.finfo(torch.float32).min)
+    work = torch.sub(scores, best[:, None], out=scratch.get("work", scores)).clamp_(min=torch.finfo(torch.float32).min)
     return -top.log() - work.mul_(probs).sum(-1)
 
 
-def own_entropy(q: Tensor, work: Tensor) -> Tensor:
+def own_entropy(q: Tensor, scratch: Scratch) -> Tensor:
     """(n,) nats, from the probabilities alone."""
-    return -torch.log(q, out=work).clamp_(min=torch.finfo(torch.float32).min).mul_(q).sum(-1)
+    return -torch.log(q, out=scratch.get("work", q)).clamp_(min=torch.finfo(torch.float32).min).mul_(q).sum(-1)

@@ -1,4 +1,9 @@
-"""Writes the trace from a thread of its own: the engine hands over a step and goes on."""
+"""Turns steps into the trace's rounds.
+
+Where the model runs on a device of its own, a thread does it: the engine hands over a step and goes on. On a processor
+the engine does it between two steps: a thread would take a core from its parallel loops, each of which waits for its
+slowest part.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,8 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +29,8 @@ from specview.vllm_plugin.steps import Begin, RequestStep, Step
 QUEUE_LIMIT = 10_000
 """Steps that may wait; no disk is that slow, and memory stays flat. Then the engine waits: nothing is lost."""
 CLOSE_SECONDS = 60.0
+GATHER_SECONDS = 0.08
+"""How long the writer, which is a thread, waits for company: the fewer its commits, the less they are in the way."""
 
 _CUTS: dict[StopReason, Cut] = {"eos": "eos", "length": "length", "stop": "stop"}
 
@@ -54,7 +62,7 @@ class _Open:
 
 class Recorder:
     """One engine core's trace. `first_time`, `put` and `close` belong to the engine's thread, the rest to the
-    recorder's."""
+    recorder's, where it has one."""
 
     def __init__(self, info: RunInfo, words: identity.Words, claim: files.Claim, switch: Switch) -> None:
         self.updated_ns = 0
@@ -65,16 +73,18 @@ class Recorder:
         self._words = words
         self._claim = claim
         self._switch = switch
-        self._finished = False
+        self._ended = self._failed = False
         self._known: set[str] = set()
         self._open: dict[str, _Open] = {}
         self._origin_ns = time.perf_counter_ns()
-        self._writer = TraceWriter(claim.path, append=claim.path.exists())
+        self._writer = TraceWriter(claim.path, append=claim.path.exists(), gather_seconds=GATHER_SECONDS)
         self._runs = [_Run(self._writer.begin_run(info), None)]
         self._writer.set_status("running")
         self._queue: queue.Queue[Step | None] = queue.Queue(QUEUE_LIMIT)
-        self._thread = threading.Thread(target=self._work, name="specview-recorder", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if info.device is None or not info.device.startswith("cpu"):
+            self._thread = threading.Thread(target=self._work, name="specview-recorder", daemon=True)
+            self._thread.start()
         atexit.register(self.close)
         logger.info("specview: recording into %s", claim.path)
 
@@ -99,32 +109,47 @@ class Recorder:
         """Hand a step over."""
         self._known.difference_update(r.request_id for r in step.requests if r.ended is not None)
         self._known.difference_update(name for name, _ in step.aborted)
-        if step.requests or step.aborted:
+        if not step.requests and not step.aborted:
+            return
+        if self._thread is not None:
             self._queue.put(step)
+        elif not self._ended:
+            with self._closing_on_error():
+                self._record(step)
 
     def close(self) -> None:
         """Write what waits, and end the trace. Closing twice is no error."""
         atexit.unregister(self.close)
-        if self._thread.is_alive():
+        if self._thread is None:
+            if not self._ended:
+                with self._closing_on_error():
+                    self._finish()
+        elif self._thread.is_alive():
             self._queue.put(None)
             self._thread.join(CLOSE_SECONDS)
 
     def _work(self) -> None:
-        self._record_until_closed()
-        if self._finished:
-            return
-        with self._switch.guard("closing the trace"):
-            self._writer.close("failed", "The recorder failed; vLLM's log says why.")
-        self._claim.release()
-        # The engine must never wait for a recorder that is gone.
-        while self._queue.get() is not None:
-            pass
-
-    def _record_until_closed(self) -> None:
-        with self._switch.guard("recording"):
+        with self._closing_on_error():
             while (step := self._queue.get()) is not None:
                 self._record(step)
             self._finish()
+        # The engine must never wait for a recorder that failed.
+        while self._failed and self._queue.get() is not None:
+            pass
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        """An error in the body is told once, and ends the trace as failed; it does not reach the engine."""
+        done = False
+        with self._switch.guard("recording"):
+            yield
+            done = True
+        if done or self._ended:
+            return
+        self._ended = self._failed = True
+        with self._switch.guard("closing the trace"):
+            self._writer.close("failed", "The recorder failed; vLLM's log says why.")
+        self._claim.release()
 
     def _finish(self) -> None:
         cut_off = {id(request.run) for request in self._open.values()}
@@ -136,7 +161,7 @@ class Recorder:
         # The writer gives its final status to the run begun last.
         self._writer.close("interrupted" if id(last) in cut_off else "finished")
         self._claim.release()
-        self._finished = True
+        self._ended = True
 
     def _record(self, step: Step) -> None:
         matrix: Matrix = []

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specview.vllm_plugin import deviation, measure  # noqa: E402
+from specview.vllm_plugin import deviation, measure, sweep  # noqa: E402
 from specview.vllm_plugin.columns import INDEX, SCALARS  # noqa: E402
 from specview.vllm_plugin.scored import Scored, Scratch  # noqa: E402
 
@@ -86,8 +86,9 @@ def test_equal_scores_rank_by_id():
 @pytest.mark.parametrize("readable", [True, False])
 @pytest.mark.parametrize("values", [1000, 7])  # few values: many are equal
 def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values, readable):
-    monkeypatch.setattr(measure, "readable", lambda tensor: readable)
-    monkeypatch.setattr(measure, "BLOCK", 4)
+    for module in (measure, sweep):
+        monkeypatch.setattr(module, "readable", lambda tensor: readable)
+    monkeypatch.setattr(sweep, "BLOCK", 4)
     torch.manual_seed(3)
     scores = torch.randint(values, (40, VOCAB)) / values
     candidate = torch.randint(VOCAB, (40,))
@@ -99,7 +100,10 @@ def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values, r
     assert torch.equal(scores.gather(1, top), scores.topk(2).values)
 
 
-def test_last_positions_beside_candidates_are_measured_alike(rows):
+@pytest.mark.parametrize("readable", [True, False])  # apart, or joined
+def test_last_positions_beside_candidates_are_measured_alike(rows, monkeypatch, readable):
+    for module in (measure, deviation, sweep):
+        monkeypatch.setattr(module, "readable", lambda tensor: readable)
     torch.manual_seed(4)
     m = 3
     raw = torch.cat([rows.raw, torch.randn(m, VOCAB)])
@@ -126,7 +130,7 @@ def test_what_only_one_side_has_keeps_them_apart(rows):
 def test_where_no_value_may_be_looked_at_the_longer_way_leads_to_the_same(rows, monkeypatch):
     plain = replaced(rows, scores=rows.raw.clone(), temperature=None, top_k=None, top_p=None)
     short = [pack(one, 3, Scratch()) for one in (rows, plain)]
-    for module in (measure, deviation):
+    for module in (measure, deviation, sweep):
         monkeypatch.setattr(module, "readable", lambda tensor: False)
     for one, expected in zip((rows, plain), short, strict=True):
         assert torch.allclose(pack(one, 3, Scratch()), expected, atol=1e-6, equal_nan=True)
@@ -134,8 +138,22 @@ def test_where_no_value_may_be_looked_at_the_longer_way_leads_to_the_same(rows, 
 
 def test_chunks_change_nothing(rows, monkeypatch):
     whole = pack(rows, 3, Scratch())
-    monkeypatch.setattr(measure, "CHUNK_ELEMENTS", {"cpu": VOCAB * 3})
-    assert torch.allclose(pack(rows, 3, Scratch()), whole, equal_nan=True)
+    for module, name in ((measure, "CHUNK_ELEMENTS"), (sweep, "SWEEP_ELEMENTS")):
+        monkeypatch.setattr(module, name, VOCAB * 3)
+        assert torch.allclose(pack(rows, 3, Scratch()), whole, atol=1e-6, equal_nan=True)
+        monkeypatch.undo()
+
+
+def test_one_score_that_is_not_its_logit_deviates_in_its_row_alone(rows, monkeypatch):
+    monkeypatch.setattr(sweep, "SWEEP_ELEMENTS", VOCAB * 3)
+    scores = rows.raw / rows.temperature.where(rows.temperature > 0, 1)[:, None]
+    plain = replaced(rows, scores=scores, top_k=None, top_p=None)
+    assert column(pack(plain, 1, Scratch()), "target_deviation").max() < 1e-6
+    scores[6, 3] += 0.5
+    exact = (scores[6].softmax(-1) - (rows.raw[6] / rows.temperature[6]).softmax(-1)).abs().max()
+    found = column(pack(plain, 1, Scratch()), "target_deviation")
+    assert found[6].item() == pytest.approx(exact.item(), rel=1e-3)
+    assert found[torch.arange(8) != 6].max() < 1e-6
 
 
 def test_inputs_stay_as_they_are(rows):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 import pytest
 
 from engine.round import RunInfo, VocabEntry
@@ -29,10 +32,10 @@ class Words:
         return self.data(ids).decode()
 
 
-def record(path, steps):
+def record(path, steps, device="cpu"):
     """The trace of these steps, closed."""
     switch = Switch()
-    writing = Recorder(INFO, Words(), files.claim(path, 0), switch)
+    writing = Recorder(replace(INFO, device=device), Words(), files.claim(path, 0), switch)
     for step in steps:
         for request in step.requests:
             assert writing.first_time(request.request_id) == (request.begin is not None)
@@ -48,9 +51,9 @@ def checked(path):
         return [{clause.id: clause for clause in report.clauses} for report in check(reader)]
 
 
-@pytest.fixture
-def mixed(tmp_path):
-    return record(tmp_path / "mixed.db", vllm_calls.load("vllm_mixed"))
+@pytest.fixture(params=["cpu", "cuda"])  # recorded between two steps, or beside them
+def mixed(tmp_path, request):
+    return record(tmp_path / "mixed.db", vllm_calls.load("vllm_mixed"), request.param)
 
 
 def test_a_mixed_batch_holds_every_clause_it_can_show(mixed):
@@ -161,12 +164,25 @@ def test_an_engine_that_goes_down_leaves_its_open_requests_interrupted(tmp_path)
     assert (run.status, sequence.stop_reason) == ("interrupted", "interrupted")
 
 
-def test_a_recorder_that_fails_lets_the_engine_go_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_recorder_that_fails_lets_the_engine_go_on(tmp_path, monkeypatch, caplog, device):
     monkeypatch.setattr(recorder, "QUEUE_LIMIT", 4)
     switch = Switch()
-    writing = Recorder(INFO, Words(), files.claim(tmp_path / "run.db", 0), switch)
+    path = tmp_path / "run.db"
+    writing = Recorder(replace(INFO, device=device), Words(), files.claim(path, 0), switch)
     writing.put(Step(None, (request(begin=Begin((1, 2, 3, 4), temperature=-1.0)),)))
     for _ in range(20):
         writing.put(Step(None, (request(),)))
     writing.close()
     assert not switch.on
+    assert len([message for message in caplog.messages if "recording failed" in message]) == 1
+    with TraceReader(path) as reader:
+        assert [run.status for run in reader.runs()] == ["failed"]
+
+
+def test_on_a_processor_no_thread_takes_a_core_to_record(tmp_path):
+    before = set(threading.enumerate())
+    writing = Recorder(replace(INFO, device="cpu"), Words(), files.claim(tmp_path / "run.db", 0), Switch())
+    started = {thread.name for thread in set(threading.enumerate()) - before}
+    writing.close()
+    assert started == {"trace-writer"}
