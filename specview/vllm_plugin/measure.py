@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -53,33 +52,33 @@ def _packed(s: Scored, top: int, scratch: Scratch) -> Tensor:
     looked = sweep_rows(s, probs, scratch)
     mass = looked.mass
     tokens = torch.stack([s.candidate, s.token], dim=1).to(torch.int64).clamp_(0, s.scores.shape[1] - 1)
-    best = _best(s.scores, looked.peaks, max(1, top))
-    values = probs.gather(1, best.ids)
+    best, ids = _best(s.scores, looked.peaks, max(1, top))
+    values = probs.gather(1, ids)
     own, of_token = probs.gather(1, tokens).unbind(1)
-    nats = entropy(probs, mass, values[:, 0], s.scores, best.values[:, 0], looked.weighted, scratch)
+    nats = entropy(probs, mass, values[:, 0], s.scores, best[:, 0], looked.weighted, scratch)
     if looked.exact:  # only the softmax is left to differ
-        deviation = softmax_deviation(values, best.values, mass)
+        deviation = softmax_deviation(values, best, mass)
     elif s.raw is not None:
         deviation = target_deviation(s, probs, scratch.get("work", s.scores), scratch)
     else:
         deviation = torch.full_like(mass, torch.nan)
     of_all = torch.stack([s.candidate, s.token, own, of_token, nats, deviation], dim=1)
     if s.judged:
-        of_judged = _judged(s, probs, looked, tokens, best, top, scratch)
+        of_judged = _judged(s, probs, looked, tokens, top, scratch)
     else:
         of_judged = mass.new_empty(0, len(JUDGED) + 2 * top)
     of_judged = pad(of_judged, (0, 0, 0, len(mass) - s.judged), value=math.nan)
     scalars, tops = of_judged[:, : len(JUDGED)], of_judged[:, len(JUDGED) :]
-    return torch.cat([of_all, scalars, best.ids[:, :top], values[:, :top], tops], dim=1)
+    return torch.cat([of_all, scalars, ids[:, :top], values[:, :top], tops], dim=1)
 
 
-def _judged(s: Scored, probs: Tensor, looked: Sweep, tokens: Tensor, best: _Best, top: int, scratch: Scratch) -> Tensor:
+def _judged(s: Scored, probs: Tensor, looked: Sweep, tokens: Tensor, top: int, scratch: Scratch) -> Tensor:
     """(judged, columns) what candidates alone have, in the order of `JUDGED`, then the alternatives of q."""
     n = s.judged
     probs, mass, tokens = probs[:n], looked.mass[:n], tokens[:n]
     blank = torch.full_like(mass, torch.nan)
     own = probs.gather(1, tokens[:, :1])[:, 0]
-    rank = _rank(s.scores[:n], tokens[:, :1], best.first(n), scratch)
+    rank = _rank(s.scores[:n], tokens[:, :1], scratch) if looked.rank is None else looked.rank
     draft_prob = of_token = draft_entropy = blank
     overlap = own  # of a one-hot q
     tops = [blank[:, None].expand(-1, 2 * top)]
@@ -89,8 +88,8 @@ def _judged(s: Scored, probs: Tensor, looked: Sweep, tokens: Tensor, best: _Best
         assert looked.draft_peaks is not None
         overlap = looked.overlap
         draft_entropy = own_entropy(s.draft, scratch) if s.draft_entropy is None else s.draft_entropy
-        of_draft = _best(s.draft, looked.draft_peaks, max(1, top))
-        tops = [of_draft.ids[:, :top], of_draft.values[:, :top]]
+        draft_best, draft_ids = _best(s.draft, looked.draft_peaks, max(1, top))
+        tops = [draft_ids[:, :top], draft_best[:, :top]]
     residual = mass - overlap  # Σ max(0, p − q) = Σ p − Σ min(p, q)
     draft_deviation = blank if s.draft_deviation is None else s.draft_deviation
     u = blank if s.uniform is None else s.uniform
@@ -98,69 +97,35 @@ def _judged(s: Scored, probs: Tensor, looked: Sweep, tokens: Tensor, best: _Best
     return torch.cat([torch.stack(scalars, dim=1), *tops], dim=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The largest of every row, and where they were looked for."""
-
-    values: Tensor
-    """(n, count) in descending order."""
-    ids: Tensor
-    searched: Tensor
-    """(n, m) values among which they are."""
-    searched_ids: Tensor
-    bar: Tensor | None
-    """(n,) no value elsewhere is above this one; None where all were searched."""
-
-    def first(self, n: int) -> _Best:
-        """Of the first n rows."""
-        bar = None if self.bar is None else self.bar[:n]
-        return _Best(self.values[:n], self.ids[:n], self.searched[:n], self.searched_ids[:n], bar)
-
-
-def _best(values: Tensor, peak: Tensor, count: int) -> _Best:
-    """Whoever is among the largest is in one of the `count` blocks with the largest peaks (n, blocks), so that only
-    those are searched."""
+def _best(values: Tensor, peak: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """(values, ids), each (n, count), of the largest. Whoever is among them is in one of the `count` blocks with the
+    largest peaks (n, blocks), so that only those are searched."""
     n, vocab = values.shape
     whole = vocab // sweep.BLOCK * sweep.BLOCK
     if whole < sweep.BLOCK * 4 * count:
         best = values.topk(count, dim=-1)
-        return _Best(best.values, best.indices, values, torch.arange(vocab, device=values.device).expand(n, -1), None)
+        return best.values, best.indices
+    places = peak.topk(count, dim=-1).indices
     blocks = values[:, :whole].view(n, -1, sweep.BLOCK)
-    peaks = peak.topk(count, dim=-1)
-    found = blocks.gather(1, peaks.indices[:, :, None].expand(-1, -1, sweep.BLOCK)).view(n, -1)
-    ids = (peaks.indices[:, :, None] * sweep.BLOCK + torch.arange(sweep.BLOCK, device=values.device)).view(n, -1)
+    found = blocks.gather(1, places[:, :, None].expand(-1, -1, sweep.BLOCK)).view(n, -1)
     if whole < vocab:
         found = torch.cat([found, values[:, whole:]], dim=-1)
-        ids = torch.cat([ids, torch.arange(whole, vocab, device=values.device).expand(n, -1)], dim=-1)
+        tail = places.new_full((n, 1), whole // sweep.BLOCK).expand(-1, (vocab - whole) // sweep.BLOCK + 1)
+        places = torch.cat([places, tail], dim=-1)
     best = found.topk(count, dim=-1)
-    return _Best(best.values, ids.gather(1, best.indices), found, ids, peaks.values[:, -1])
+    block = torch.div(best.indices, sweep.BLOCK, rounding_mode="floor")
+    return best.values, places.gather(1, block) * sweep.BLOCK + best.indices % sweep.BLOCK
 
 
-def _rank(scores: Tensor, token: Tensor, best: _Best, scratch: Scratch) -> Tensor:
-    """(n,) place of each candidate, `token` (n, 1), 1 = best; equal scores rank by id, as argmax does. Sums of ones in
-    float32 are exact up to 2²⁴, above any vocabulary."""
+def _rank(scores: Tensor, token: Tensor, scratch: Scratch) -> Tensor:
+    """(n,) place of each candidate, `token` (n, 1), on a device whose values may not be looked at."""
     own = scores.gather(1, token)
-    if not readable(scores):
-        # A lower id precedes with an equal score: it needs to exceed only the next smaller number.
-        just_below = torch.nextafter(own, torch.full_like(own, -torch.inf))
-        ids = torch.arange(scores.shape[1], device=scores.device, dtype=torch.float32)
-        lower = torch.lt(ids, token.to(torch.float32), out=scratch.get("lower", scores, torch.bool))
-        work = scratch.get("work", scores)
-        return 1 + torch.gt(scores, torch.where(lower, just_below, own, out=work), out=work).sum(-1)
-    before = (best.searched > own) | ((best.searched == own) & (best.searched_ids < token))
-    rank = 1 + before.sum(-1)
-    if best.bar is not None:
-        work = scratch.get("row", scores[0])
-        for row in (own[:, 0] <= best.bar).nonzero()[:, 0].tolist():
-            rank[row] = _counted_rank(scores[row], own[row], int(token[row]), work)
-    return rank
-
-
-def _counted_rank(scores: Tensor, own: Tensor, token: int, work: Tensor) -> int:
-    """Likewise of one row, from a look at every score."""
-    torch.ge(scores[:token], own, out=work[:token])
-    torch.gt(scores[token:], own, out=work[token:])
-    return 1 + int(work.sum())
+    # A lower id precedes with an equal score: it needs to exceed only the next smaller number.
+    just_below = torch.nextafter(own, torch.full_like(own, -torch.inf))
+    ids = torch.arange(scores.shape[1], device=scores.device, dtype=torch.float32)
+    lower = torch.lt(ids, token.to(torch.float32), out=scratch.get("lower", scores, torch.bool))
+    work = scratch.get("work", scores)
+    return 1 + torch.gt(scores, torch.where(lower, just_below, own, out=work), out=work).sum(-1)
 
 
 def entropy(

@@ -29,6 +29,9 @@ class Sweep:
     """(judged, vocab // BLOCK) likewise of q."""
     overlap: Tensor | None
     """(judged,) Σ min(p, q); None without a q."""
+    rank: Tensor | None
+    """(judged,) place of each candidate, 1 = best; equal scores rank by id, as argmax does. None where a value may not
+    be looked at."""
     exact: bool
     """The scores are the logits under the temperature to the last bit, and nothing was removed."""
 
@@ -43,6 +46,8 @@ def sweep_rows(s: Scored, probs: Tensor, scratch: Scratch) -> Sweep:
     peaks, draft_peaks = probs.new_empty(n, blocks), probs.new_empty(s.judged, blocks)
     exact = on_host and s.raw is not None and s.top_k is None and s.top_p is None
     temperature = own_temperature(s.temperature) if exact else None
+    rank = probs.new_empty(s.judged)
+    tokens: list[int] = s.candidate[: s.judged].tolist() if on_host else []
     for start in range(0, n, at_once):
         stop = min(n, start + at_once)
         p, scores = probs[start:stop], s.scores[start:stop]
@@ -52,7 +57,9 @@ def sweep_rows(s: Scored, probs: Tensor, scratch: Scratch) -> Sweep:
         if on_host:
             torch.sum(torch.mul(p, scores, out=work), -1, out=weighted[start:stop])
         _peaks(scores, peaks[start:stop])
-        judged = min(stop, s.judged)
+        judged = max(start, min(stop, s.judged))
+        if on_host and judged > start:
+            rank[start:judged] = _ranks(scores[: judged - start], tokens[start:judged], work)
         if s.draft is not None and judged > start:
             q = s.draft[start:judged]
             least = torch.minimum(p[: judged - start], q, out=work[: judged - start])
@@ -64,6 +71,7 @@ def sweep_rows(s: Scored, probs: Tensor, scratch: Scratch) -> Sweep:
         peaks=peaks,
         draft_peaks=None if s.draft is None else draft_peaks,
         overlap=None if s.draft is None else overlap,
+        rank=rank if on_host else None,
         exact=exact,
     )
 
@@ -74,11 +82,20 @@ def _peaks(values: Tensor, out: Tensor) -> None:
         torch.amax(whole.view(len(values), -1, BLOCK), -1, out=out)
 
 
+def _ranks(scores: Tensor, tokens: list[int], work: Tensor) -> Tensor:
+    """(n,) 1 + how many precede each row's token. Sums of ones in float32 are exact up to 2²⁴, above any vocabulary."""
+    tokens = [min(max(token, 0), scores.shape[1] - 1) for token in tokens]
+    own = scores.gather(1, torch.tensor(tokens)[:, None])
+    before = torch.gt(scores, own, out=work[: len(tokens)])
+    for row, (token, value) in enumerate(zip(tokens, own[:, 0].tolist(), strict=True)):
+        torch.ge(scores[row, :token], value, out=before[row, :token])
+    return 1 + before.sum(-1)
+
+
 def _exact(
     s: Scored, start: int, stop: int, scores: Tensor, temperature: Tensor | None, work: Tensor, scratch: Scratch
 ) -> bool:
-    """Whether these scores are the scaled logits. One difference that is no number, as ∞ − ∞, answers no: then the
-    longer way is taken."""
+    """Whether these scores are the scaled logits."""
     assert s.raw is not None
     if s.raw_rows is None:
         raw = s.raw[start:stop]
@@ -87,4 +104,5 @@ def _exact(
     work.copy_(raw)
     if temperature is not None:
         work.div_(temperature[start:stop, None])
-    return float(torch.linalg.vector_norm(work.sub_(scores), ord=torch.inf)) == 0
+    # Ones are counted, as a comparison into truth values takes four times as long.
+    return int(torch.eq(work, scores, out=work).sum(-1).sum(dtype=torch.float64)) == scores.numel()
