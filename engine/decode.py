@@ -139,7 +139,7 @@ class Decoder:
         # 5. Roll back: both caches keep what is on the true path and was fed; the last token stays pending.
         target.roll_back(t + len(block) - 1)
         proposer.roll_back(t + len(block) - 1)
-        if proposer.wants_hidden and target.hidden is not None:
+        if proposer.taps is not None and target.hidden is not None:
             proposer.observe(target.hidden[: len(block)])
         clock.mark("rollback")
 

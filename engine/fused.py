@@ -64,27 +64,33 @@ class FusedForward:
         self._layers = [_read_layer(layer, self._heads, self._kv_heads, rearrange) for layer in body.layers]
         self._cos = self._sin = torch.empty(0)
 
-    def forward(self, ids: Tensor, cache: RollbackCache, keep: int, all_hidden: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, ids: Tensor, cache: RollbackCache, keep: int, taps: tuple[int, ...] | None
+    ) -> tuple[Tensor, Tensor]:
         """Score `ids` behind what the cache holds.
 
         Returns:
-            ((keep, vocab) logits, (n or keep, hidden) states after the final norm).
+            (keep, vocab) logits and, unless `taps` is None, the (n, (taps + 1) · hidden) states: the residual stream
+            after so many layers each, then the one after the final norm.
         """
         n = ids.shape[0]
         start = cache.filled()
         cos, sin = self._angles(start, start + n)
         mask = self._mask(start, n)
         x = functional.embedding(ids, self._embedding)
-        for layer, slot in zip(self._layers, cache.layers, strict=True):
+        tapped = []
+        for depth, (layer, slot) in enumerate(zip(self._layers, cache.layers, strict=True), start=1):
             x = self._attend(layer, x, slot, cos, sin, mask)
             h = functional.rms_norm(x, (self._width,), layer.mlp_norm, self._eps)
             h = layer.gate_up(h)
             h = functional.silu(h[:, : self._inner]).mul_(h[:, self._inner :])
             x = x + layer.down(h)
-        if not all_hidden:
+            if taps and depth in taps:
+                tapped.append(x)
+        if taps is None:
             x = x[n - keep :]
         x = functional.rms_norm(x, (self._width,), self._norm, self._eps)
-        return self._head(x[x.shape[0] - keep :]), x
+        return self._head(x[x.shape[0] - keep :]), torch.cat([*tapped, x], dim=-1) if tapped else x
 
     def _attend(
         self, layer: _Layer, x: Tensor, slot: BufferLayer, cos: Tensor, sin: Tensor, mask: Tensor | None

@@ -7,6 +7,7 @@ loop in `decode.py` sees `forward`, `length` and `roll_back`.
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,8 @@ class Model:
         self._fused: FusedForward | None = fuse(module) if fused else None
         if self._fused is None:
             use_packed_attention(module)
-        self._catches_hidden = False
+        self._taps: tuple[int, ...] | None = None
+        self._tapped: dict[int, Tensor] = {}
 
     @property
     def device(self) -> torch.device:
@@ -67,17 +69,25 @@ class Model:
         self._cache = make_cache(self.module.config, capacity)
         self.calls = 0
 
-    def catch_hidden(self) -> None:
-        """From now on keep the last forward's hidden states after the final norm, (n, hidden), in `hidden`.
+    def catch_hidden(self, taps: tuple[int, ...] = ()) -> None:
+        """From now on keep the last forward's hidden states in `hidden`, (n, (taps + 1) · hidden).
 
-        They are caught where the head receives them from the body; nothing is computed twice.
+        Each tap t gives the residual stream after t decoder layers; last come the states after the final norm. They are
+        caught where the next layer or the head receives them; nothing is computed twice.
         """
-        if self._fused is None and not self._catches_hidden:
+        if self._fused is None and self._taps is None:
+            for tap in taps:
+                self.module.base_model.layers[tap - 1].register_forward_hook(partial(self._keep_tap, tap))
             self.module.base_model.register_forward_hook(self._keep_hidden)
-        self._catches_hidden = True
+        self._taps = taps
+
+    def _keep_tap(self, tap: int, _module: Any, _inputs: Any, output: Any) -> None:
+        self._tapped[tap] = (output[0] if isinstance(output, tuple) else output)[0]
 
     def _keep_hidden(self, _module: Any, _inputs: Any, output: Any) -> None:
-        self.hidden = output.last_hidden_state[0]
+        final = output.last_hidden_state[0]
+        parts = [self._tapped[tap].to(final.device) for tap in self._taps or ()]
+        self.hidden = torch.cat([*parts, final], dim=-1) if parts else final
 
     def forward(self, ids: Tensor, keep: int) -> Tensor:
         """Score `ids` behind what the cache holds.
@@ -91,8 +101,8 @@ class Model:
         """
         self.calls += 1
         if self._fused is not None and isinstance(self._cache, RollbackCache):
-            logits, hidden = self._fused.forward(ids, self._cache, keep, self._catches_hidden)
-            if self._catches_hidden:
+            logits, hidden = self._fused.forward(ids, self._cache, keep, self._taps)
+            if self._taps is not None:
                 self.hidden = hidden
             return logits
         options: dict[str, Any] = {"logits_to_keep": keep} if self._keeps_logits else {}
@@ -105,7 +115,7 @@ class Model:
         hidden = []
         for start in range(0, ids.shape[0], PREFILL_BLOCK):
             self.forward(ids[start : start + PREFILL_BLOCK], 1)
-            if self._catches_hidden and self.hidden is not None:
+            if self._taps is not None and self.hidden is not None:
                 hidden.append(self.hidden)
         return hidden
 

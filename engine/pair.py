@@ -11,8 +11,8 @@ import torch
 from engine import default_pair, parallel, ranks
 from engine.default_pair import Progress
 from engine.device import Choice, choose
-from engine.distill.head_folder import HEAD_FILE
 from engine.errors import PairError
+from engine.head.folder import HEAD_FILE
 from engine.layer_skip import parse_layers, skip_layers, without_middle
 from engine.loading import Loaded, load
 from engine.model import Model, probe_rollback

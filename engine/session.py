@@ -122,8 +122,8 @@ class Session:
         self._generator = torch.Generator(device).manual_seed(seed)
         self._baseline_generator = torch.Generator(device).manual_seed(seed)
         self._clock = PhaseClock(device, time.perf_counter_ns())
-        if pair.proposer.wants_hidden:
-            pair.target.catch_hidden()
+        if pair.proposer.taps is not None:
+            pair.target.catch_hidden(pair.proposer.taps)
         self._decoder = Decoder(
             pair.target, pair.proposer, sampling, self._schedule(), self._generator, self._clock, top
         )

@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, help="answer tokens to sample")
     parser.add_argument("--steps", type=int, help="optimizer steps")
     parser.add_argument("--layers", type=int, help="decoder layers of the draft")
+    parser.add_argument("--taps", type=_numbers, help="layers whose states a head reads too (default: 1/3 and 2/3 up)")
     parser.add_argument("--scored-tokens", type=int, help="size of the trimmed vocabulary")
     parser.add_argument("--start", type=Path, help="train on from the head in this folder")
     parser.add_argument("--seed", type=int, default=1)
@@ -35,6 +36,10 @@ def main() -> int:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part)
 
 
 def _say(sentence: str) -> None:

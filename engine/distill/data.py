@@ -24,7 +24,7 @@ class Batch:
     ids: Tensor
     """(batch, n) tokens read."""
     states: Tensor
-    """(batch, n, width) the target's final states after reading them."""
+    """(batch, n, feature size) the target's states after reading them, the final one last."""
     log_normalizer: Tensor
     """(batch, n); NaN where nothing is learned: the prompt and the padding."""
 
@@ -32,6 +32,10 @@ class Batch:
     def learned(self) -> Tensor:
         """(batch, n) bool: the positions whose next token the target drew."""
         return ~self.log_normalizer.isnan()
+
+    def learned_states(self, width: int) -> Tensor:
+        """(learned positions, width) the target's final states there."""
+        return self.states[..., -width:][self.learned]
 
     @property
     def before(self) -> Tensor:
@@ -85,7 +89,7 @@ def frequent_tokens(
     Measured over `positions` answer positions spread over the sequences; every token that was drawn counts as well.
     """
     output: Tensor = target.get_output_embeddings().weight
-    known = [(s.states, s.log_normalizer) for s in sequences]
+    known = [(s.states[:, -output.shape[1] :], s.log_normalizer) for s in sequences]
     states = torch.cat([state[~norm.isnan()] for state, norm in known])
     norms = torch.cat([norm[~norm.isnan()] for _, norm in known])
     chosen = torch.linspace(0, len(states) - 1, min(positions, len(states))).long()

@@ -59,7 +59,7 @@ def agreement(
         for start in range(0, len(sequences), batch):
             data = collate(sequences[start : start + batch])
             learned = data.learned
-            states = data.states[learned]
+            states = data.learned_states(rows.shape[1])
             p = target_probabilities(states, data.log_normalizer[learned], rows)
             best = (states @ output.T).argmax(-1)
             count += len(best)

@@ -37,6 +37,8 @@ class GenerateSettings:
     invented_share: float = 0.4
     greedy_share: float = 0.2
     max_new_tokens: int = 192
+    taps: tuple[int, ...] = ()
+    """After how many decoder layers hidden states are kept besides the final ones."""
     batch: int = 112
     seed: int = 1
 
@@ -76,8 +78,8 @@ def invent(model: Any, tokenizer: Any, count: int, batch: int, seed: int, report
         openings = [OPENINGS[i % len(OPENINGS)] for i in range(batch)]
         prefixes = [tokenizer(head + opening, add_special_tokens=False).input_ids for opening in openings]
         sequences = sample(
-            model, prefixes, max_new_tokens=64, temperatures=[0.9] * batch, end_tokens=ends, generator=generator,
-            each_step=lambda _rows: pause(),
+            model, prefixes, taps=(), max_new_tokens=64, temperatures=[0.9] * batch, end_tokens=ends,
+            generator=generator, each_step=lambda _rows: pause(),
         )  # fmt: skip
         for opening, sequence in zip(openings, sequences, strict=True):
             body = sequence.ids[sequence.prompt_length : -1]
@@ -172,6 +174,7 @@ def _answer(
     sequences = sample(
         model,
         prompts,
+        taps=settings.taps,
         max_new_tokens=settings.max_new_tokens,
         temperatures=[0.0 if rng.random() < greedy_share else 1.0 for _ in prompts],
         end_tokens=end_tokens(model, tokenizer),

@@ -15,14 +15,15 @@ from engine import default_pair
 from engine.distill.data import frequent_tokens
 from engine.distill.evaluate import Agreement, agreement
 from engine.distill.generate import GenerateSettings, generate
-from engine.distill.head import DraftHead
-from engine.distill.head_folder import config_for, fit_fusion, load_head, save_head, start_from_target
 from engine.distill.plain import PlainDraft, plain_from_target, save_plain
 from engine.distill.sampler import Sampled
+from engine.distill.start import config_for, fit_fusion, start_from_target
 from engine.distill.store import load_all
 from engine.distill.target import load_target
 from engine.distill.train import TrainSettings, new_head, train
 from engine.errors import PairError
+from engine.head.folder import load_head, save_head
+from engine.head.network import DraftHead
 
 Kind = Literal["head", "plain"]
 
@@ -34,6 +35,9 @@ class DistillSettings:
     kind: Kind = "head"
     """head: reads the target's hidden states. plain: a model folder that reads tokens only."""
     layers: int = 1
+    taps: tuple[int, ...] | None = None
+    """After how many of the target's layers a head reads its states besides the final ones; None: after a third of them
+    and after two thirds."""
     scored_tokens: int = 8192
     """Size of the trimmed vocabulary."""
     generate: GenerateSettings = field(default_factory=GenerateSettings)
@@ -59,14 +63,18 @@ def distill(
     Returns how the draft agrees with the target on held-out prompts, which is also written beside the weights.
 
     Raises:
-        PairError: the samples hold nothing to learn from.
+        PairError: the samples hold nothing to learn from, or not the states that the head reads.
     """
     begin = time.monotonic()
+    settings = replace(settings, generate=replace(settings.generate, taps=_taps(target, settings)))
     generate(target, tokenizer, work / "samples", settings.generate, report, pause)
     sequences = list(load_all(work / "samples" / "train"))
     held_out = list(load_all(work / "samples" / "held-out"))
     if not any(len(s.ids) > s.prompt_length + 1 for s in sequences):
         raise PairError(f"{target_name} ends every answer at once, so there is nothing to learn from.")
+    width = (len(settings.generate.taps) + 1) * int(target.config.hidden_size)
+    if any(s.states.shape[1] != width for s in (*sequences, *held_out)):
+        raise PairError(f"The samples in {work} were made for other taps; choose another folder for them.")
     scored, share = frequent_tokens(target, sequences, settings.scored_tokens)
     report(f"vocabulary: {len(scored):,} tokens hold {share:.1%} of the target's probability")
     draft, scored, train_settings = _new_draft(target, scored, sequences, settings)
@@ -102,6 +110,7 @@ def run(
     tokens: int | None,
     steps: int | None,
     layers: int | None,
+    taps: tuple[int, ...] | None,
     scored_tokens: int | None,
     seed: int,
     start: Path | None,
@@ -118,6 +127,7 @@ def run(
         defaults,
         kind=kind,
         start=start,
+        taps=taps,
         layers=layers or (2 if kind == "plain" else defaults.layers),
         scored_tokens=scored_tokens or defaults.scored_tokens,
         generate=replace(defaults.generate, tokens=tokens or defaults.generate.tokens, seed=seed),
@@ -129,6 +139,20 @@ def run(
     )
 
 
+def _taps(target: Any, settings: DistillSettings) -> tuple[int, ...]:
+    """The layers whose states the draft reads, besides the final ones."""
+    if settings.kind == "plain":
+        return ()
+    if settings.start is not None:
+        return load_head(settings.start)[0].config.taps
+    layers = int(target.config.num_hidden_layers)
+    taps = {layers // 3, 2 * layers // 3} - {0} if settings.taps is None else set(settings.taps)
+    wrong = [tap for tap in taps if not 0 < tap <= layers]
+    if wrong:
+        raise PairError(f"There is no state after layer {wrong[0]}; the target has {layers} layers.")
+    return tuple(sorted(taps))
+
+
 def _new_draft(
     target: Any, scored: Tensor, sequences: Sequence[Sampled], settings: DistillSettings
 ) -> tuple[DraftHead | PlainDraft, Tensor, TrainSettings]:
@@ -137,7 +161,7 @@ def _new_draft(
     if settings.start is not None:
         head, scored = load_head(settings.start, torch.float32)
         return head.train().requires_grad_(True), scored, settings.train
-    head = new_head(config_for(target, len(scored), settings.layers), settings.train.seed)
+    head = new_head(config_for(target, len(scored), settings.layers, settings.generate.taps), settings.train.seed)
     start_from_target(head, target)
     # An even sample of the sequences: shards hold prompts of similar length.
     fit_fusion(head, target, sequences[:: max(1, len(sequences) // 64)])

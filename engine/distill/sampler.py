@@ -78,9 +78,10 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
 class Sampled:
     """One sampled sequence: the prompt and what followed.
 
-    `states` is (len(ids) − 1, width) in the model's dtype: row i is the hidden state after reading ids[i] and after the
-    last norm, which the head turns into the distribution of ids[i + 1]. `log_normalizer[i]` is the log Σ exp of that
-    distribution's logits over the whole vocabulary at temperature 1 (NaN where the next token was given, not sampled).
+    `states` is (len(ids) − 1, (taps + 1) · width) in the model's dtype: row i holds the hidden states after reading
+    ids[i], those between the tapped layers first and last the one after the final norm, which the output matrix turns
+    into the distribution of ids[i + 1]. `log_normalizer[i]` is the log Σ exp of that distribution's logits over the
+    whole vocabulary at temperature 1 (NaN where the next token was given, not sampled).
     """
 
     ids: Tensor
@@ -95,6 +96,7 @@ def sample(
     model: Any,
     prompts: Sequence[Sequence[int]],
     *,
+    taps: Sequence[int],
     max_new_tokens: int,
     temperatures: Sequence[float],
     end_tokens: frozenset[int],
@@ -103,7 +105,8 @@ def sample(
 ) -> list[Sampled]:
     """Continue every prompt by up to `max_new_tokens`, each at its own temperature (0 is greedy).
 
-    `each_step` is called once a forward with the number of rows alive. Results come in the order of `prompts`.
+    A tap t keeps the residual stream after t decoder layers as well as the final states. `each_step` is called once a
+    forward with the number of rows alive. Results come in the order of `prompts`.
     """
     shortest = min(len(p) for p in prompts)
     room = max(len(p) for p in prompts) + max_new_tokens
@@ -121,11 +124,13 @@ def sample(
     fed, upto = 0, shortest
     with torch.inference_mode():
         while not bool((ends[alive] > 0).all()):
-            hidden = model.model(ids[alive, fed:upto], cache=cache, use_cache=True).last_hidden_state
+            output = model.model(ids[alive, fed:upto], cache=cache, use_cache=True, output_hidden_states=bool(taps))
+            final = output.last_hidden_state
+            hidden = torch.cat([*(output.hidden_states[tap] for tap in taps), final], dim=-1)
             if states is None:
                 states = hidden.new_empty(len(prompts), room, hidden.shape[-1])
             states[alive, fed:upto] = hidden
-            logits = model.lm_head(hidden[:, -1]).float()
+            logits = model.lm_head(final[:, -1]).float()
             log_z = logits.logsumexp(-1)
             free = given[alive] <= upto
             norms[alive[free], upto - 1] = log_z[free]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.distill.data import Batch, epochs
-from engine.distill.head import DraftHead
-from engine.distill.head_cache import HeadConfig
 from engine.distill.loss import DistributionLoss, target_probabilities
 from engine.distill.sampler import Sampled
+from engine.head.cache import HeadConfig
+from engine.head.network import DraftHead
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def unrolled_loss(
 ) -> tuple[Tensor, list[float], int]:
     """Mean loss over learned positions and steps, each step's summed overlap, and the number of positions."""
     learned = batch.learned
-    p = target_probabilities(batch.states[learned], batch.log_normalizer[learned], rows)
+    p = target_probabilities(batch.learned_states(rows.shape[1]), batch.log_normalizer[learned], rows)
     states = functional_call(head, weights, (batch.before, embedding[batch.ids], unroll))
     total = torch.zeros(())
     overlaps = []

@@ -76,8 +76,8 @@ class Proposer(Protocol):
         """draft-model, prompt-lookup, self, …"""
 
     @property
-    def wants_hidden(self) -> bool:
-        """Whether `observe` is to be called; the target then keeps its hidden states."""
+    def taps(self) -> tuple[int, ...] | None:
+        """The target's layers whose states `observe` is given besides the final ones; None: it is not to be called."""
 
     @property
     def context_length(self) -> int | None:
@@ -94,10 +94,10 @@ class Proposer(Protocol):
         """Draft up to γ candidates; `uniforms`: (γ,) float64, one a draw (unused at temperature 0)."""
 
     def observe(self, hidden: Tensor) -> None:
-        """The target's hidden states after the final norm, (n, hidden), of the next n positions on the true path.
+        """The target's hidden states, (n, (taps + 1) · hidden), of the next n positions on the true path.
 
-        Called after the prompt's prefill and after each round, in order and without gaps: position i's state is the
-        one from which the target predicts token i + 1.
+        Called after the prompt's prefill and after each round, in order and without gaps: position i's are the states
+        after reading token i; the last ones, after the final norm, are those that predict token i + 1.
         """
 
     def roll_back(self, length: int) -> None:

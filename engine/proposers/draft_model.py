@@ -21,7 +21,7 @@ class DraftModel:
     choice depends on the prefix alone.
     """
 
-    wants_hidden = False
+    taps = None
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """A head that drafts from the target's own hidden states (EAGLE, arXiv 2401.15077), over a trimmed vocabulary.
 
 It predicts far better than a plain draft of its size, because the target has already read the prefix for it. What
-it needs is the target's final hidden state at every committed position but the last: `observe` brings them.
+it needs are the target's hidden states at every committed position but the last: `observe` brings them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from engine.distill.head import DraftHead
-from engine.distill.head_cache import HeadCache
-from engine.distill.head_folder import HEAD_FILE, load_head
 from engine.errors import PairError
+from engine.head.cache import HeadCache
+from engine.head.folder import HEAD_FILE, load_head
+from engine.head.network import DraftHead
 from engine.linear import project
 from engine.model import Model
 from engine.proposers import Committed, Proposal
@@ -48,6 +48,11 @@ def load_feature_head(folder: Path, target: Model, sampling: Sampling, min_prob:
             f"The draft head in {folder} was made for a target of width {config.hidden_size} with "
             f"{config.vocab_size} tokens, but {target.name} has width {width} and {target.vocab_size}."
         )
+    layers = int(target.config.num_hidden_layers)
+    if any(not 0 < tap <= layers for tap in config.taps):
+        raise PairError(
+            f"The draft head in {folder} reads the states after layers {config.taps}, but {target.name} has {layers}."
+        )
     return FeatureHead(head, scored, target, sampling, min_prob)
 
 
@@ -60,7 +65,6 @@ class FeatureHead:
     """
 
     kind = "eagle"
-    wants_hidden = True
 
     def __init__(
         self, head: DraftHead, scored: Tensor, target: Model, sampling: Sampling, min_prob: float = 0.0
@@ -72,6 +76,7 @@ class FeatureHead:
         self.vocab_size = target.vocab_size
         self.embedding_rows = target.embedding_rows
         self.device = self.output_device = device
+        self.taps = head.config.taps
         self._head = head.to(device)
         self._head.arrange()
         self._embedding: Tensor = target.module.get_input_embeddings().weight
@@ -83,7 +88,7 @@ class FeatureHead:
         self._min_prob = min_prob
         self._caches = [HeadCache(head.config, rows.dtype, device) for _ in head.stack]
         self._prompt = torch.empty(0, dtype=torch.int64, device=device)
-        self._states = torch.zeros(1, head.config.hidden_size, dtype=rows.dtype, device=device)
+        self._states = torch.zeros(1, head.config.feature_size, dtype=rows.dtype, device=device)
         self._known = 0
         self._firm = 0
 
@@ -92,7 +97,7 @@ class FeatureHead:
         """Start a sequence; the prompt is taken in as `observe` brings its states."""
         self.calls = 0
         self._prompt = ids[:-1].to(self.device)
-        # Row i + 1 is the state after token i; row 0, before any token, is zero as in training.
+        # Row i + 1 holds the states after token i; row 0, before any token, is zero as in training.
         self._states = self._states.new_zeros(capacity + 1, self._states.shape[1])
         self._known = self._firm = 0
         for cache in self._caches:
@@ -120,7 +125,8 @@ class FeatureHead:
             if i > 0:
                 if penalties is not None:
                     penalties = penalties.along(tokens[-1]).last()
-                state = self._step(state, tokens[-1], t + i - 1)
+                entered = self._head.enter_own(state, embedding(tokens[-1], self._embedding))
+                state = self._step(entered, t + i - 1)
             logits = self._rows(state)
             row = scores(logits if trimmed else self._map.to_target(logits), self._sampling, penalties)
             q = torch.softmax(row, dim=-1)
@@ -154,17 +160,17 @@ class FeatureHead:
 
     def forward(self, ids: Tensor, keep: int) -> Tensor:
         """One draft forward behind what the cache holds, for timing it; (keep, trimmed vocab) logits."""
-        start = self.length()
-        features = self._states[start : start + 1].expand(ids.shape[0], -1)
-        states = self._head.step(features, embedding(ids, self._embedding), self._caches, start)
-        return self._rows(states[-keep:])
+        own = self._states[:1, : self._head.config.hidden_size].expand(ids.shape[0], -1)
+        entered = self._head.enter_own(own, embedding(ids, self._embedding))
+        return self._rows(self._head.step(entered, self._caches, self.length())[-keep:])
 
     def _read(self, ids: Tensor, end: int) -> Tensor:
         """Take in the committed tokens before position `end`, from the target's states; the last one's (1, width)."""
-        state = self._step(self._states[self._firm : end], ids, self._firm)
+        entered = self._head.enter(self._states[self._firm : end], embedding(ids, self._embedding))
+        state = self._step(entered, self._firm)
         self._firm = end
         return state
 
-    def _step(self, features: Tensor, ids: Tensor, start: int) -> Tensor:
+    def _step(self, entered: Tensor, start: int) -> Tensor:
         self.calls += 1
-        return self._head.step(features, embedding(ids, self._embedding), self._caches, start)[-1:]
+        return self._head.step(entered, self._caches, start)[-1:]

@@ -20,7 +20,7 @@ class PromptLookup:
     """
 
     kind = "prompt-lookup"
-    wants_hidden = False
+    taps = None
     context_length: int | None = None
 
     def __init__(self, vocab_size: int, longest: int = 3) -> None:

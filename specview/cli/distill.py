@@ -12,6 +12,15 @@ from specview.errors import EngineMissingError
 POSITIVE = click.IntRange(min=1)
 
 
+def _layers(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        return tuple(int(part) for part in value.split(",") if part.strip())
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of layers like 10,20.") from None
+
+
 @click.command("distill", short_help="Make a draft for your own target, from its own outputs.")
 @click.option("--target", metavar="B", help="Folder, hub id or .gguf file.  [default: the embedded target]")
 @click.option(
@@ -27,6 +36,12 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--tokens", type=POSITIVE, help="Answer tokens to sample from the target.  [default: 240000]")
 @click.option("--steps", type=POSITIVE, help="Training steps.  [default: 330]")
 @click.option("--layers", type=click.IntRange(1, 8), help="Layers of the draft.  [default: 1, plain: 2]")
+@click.option(
+    "--taps",
+    metavar="L,…",
+    callback=_layers,
+    help="Layers of the target whose states a head reads too.  [default: 1/3 and 2/3 up]",
+)
 @click.option("--scored-tokens", type=POSITIVE, help="Size of the trimmed vocabulary.  [default: 8192]")
 @click.option(
     "--work", type=click.Path(file_okay=False, path_type=Path), help="Folder for samples.  [default: DIR.work]"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from engine import default_pair
-from engine.distill.head_folder import load_head
 from engine.distill.prompts import HELD_OUT
+from engine.head.folder import load_head
 from engine.round import Round, Sampling
 from engine.session import Session, load_session
 

@@ -11,9 +11,6 @@ import torch
 
 from engine.distill.data import collate, epochs, frequent_tokens
 from engine.distill.generate import GenerateSettings, chat_ids
-from engine.distill.head import DraftHead
-from engine.distill.head_cache import HeadCache, HeadConfig
-from engine.distill.head_folder import load_head
 from engine.distill.loss import DistributionLoss
 from engine.distill.pipeline import DistillSettings, distill
 from engine.distill.prompts import HELD_OUT, training_prompts
@@ -22,6 +19,9 @@ from engine.distill.store import load_all, load_shard, save_shard
 from engine.distill.target import check_target
 from engine.distill.train import TrainSettings
 from engine.errors import PairError
+from engine.head.cache import HeadCache, HeadConfig
+from engine.head.folder import load_head
+from engine.head.network import DraftHead
 from tests.unit.tiny_target import tiny_target, tiny_tokenizer
 
 
@@ -47,19 +47,19 @@ SMALL = DistillSettings(
 
 def test_unrolled_states_are_those_of_drafting_step_by_step() -> None:
     torch.manual_seed(0)
-    config = HeadConfig(32, 4, 2, 8, 64, 10000.0, 1e-5, 100, 50, layers=2)
+    config = HeadConfig(32, 4, 2, 8, 64, 10000.0, 1e-5, 100, 50, layers=2, taps=(1, 3))
     head = DraftHead(config).eval()
     length = 9
-    features, embedded = torch.randn(1, length, 32), torch.randn(1, length, 32)
+    features, embedded = torch.randn(1, length, 96), torch.randn(1, length, 32)
     first, second, third = head(features, embedded, 3)
     for last in range(length - 2):
         # Room for four positions only, so that the caches have to grow on the way.
         caches = [HeadCache(config, torch.float32, torch.device("cpu"), room=4) for _ in head.stack]
-        state = head.step(features[0, : last + 1], embedded[0, : last + 1], caches, 0)
+        state = head.step(head.enter(features[0, : last + 1], embedded[0, : last + 1]), caches, 0)
         torch.testing.assert_close(state, first[0, : last + 1])
-        state = head.step(state[-1:], embedded[0, last + 1 : last + 2], caches, last + 1)
+        state = head.step(head.enter_own(state[-1:], embedded[0, last + 1 : last + 2]), caches, last + 1)
         torch.testing.assert_close(state[0], second[0, last + 1])
-        state = head.step(state, embedded[0, last + 2 : last + 3], caches, last + 2)
+        state = head.step(head.enter_own(state, embedded[0, last + 2 : last + 3]), caches, last + 2)
         torch.testing.assert_close(state[0], third[0, last + 2])
         assert [cache.length for cache in caches] == [last + 3] * 2
 
@@ -69,7 +69,7 @@ def test_a_cache_refuses_a_position_behind_a_gap() -> None:
     head = DraftHead(config)
     caches = [HeadCache(config, torch.float32, torch.device("cpu"))]
     with pytest.raises(ValueError, match="holds 0 positions"):
-        head.step(torch.zeros(1, 32), torch.zeros(1, 32), caches, 2)
+        head.step(torch.zeros(1, 32), caches, 2)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.7])
@@ -91,7 +91,7 @@ def test_loss_and_gradient_are_those_of_autograd(weight: float) -> None:
 def test_sampling_many_at_once_is_sampling_each_alone(target: Any) -> None:
     prompts = [[5, 6, 7], [9, 8, 7, 6, 5, 4, 3], [40, 41, 42, 43]]
     together = sample(
-        target, prompts, max_new_tokens=10, temperatures=[0.0] * 3, end_tokens=frozenset({2}),
+        target, prompts, taps=(1,), max_new_tokens=10, temperatures=[0.0] * 3, end_tokens=frozenset({2}),
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     for prompt, got in zip(prompts, together, strict=True):
@@ -105,9 +105,10 @@ def test_sampling_many_at_once_is_sampling_each_alone(target: Any) -> None:
         assert got.ids.tolist() == ids
         assert got.ended == (ids[-1] == 2)
         with torch.inference_mode():
-            states = target.model(torch.tensor([ids[:-1]])).last_hidden_state[0]
+            body = target.model(torch.tensor([ids[:-1]]), output_hidden_states=True)
+            states, tapped = body.last_hidden_state[0], body.hidden_states[1][0]
             norms = target.lm_head(states).logsumexp(-1)
-        torch.testing.assert_close(got.states, states, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(got.states, torch.cat([tapped, states], dim=-1), atol=1e-5, rtol=1e-4)
         assert got.log_normalizer[: len(prompt) - 1].isnan().all()
         torch.testing.assert_close(got.log_normalizer[len(prompt) - 1 :], norms[len(prompt) - 1 :])
 
@@ -118,7 +119,7 @@ def test_drawn_tokens_follow_the_target(target: Any) -> None:
 
     prompt = [5, 6, 7]
     drawn = sample(
-        target, [prompt] * 2000, max_new_tokens=1, temperatures=[1.0] * 2000, end_tokens=frozenset({2}),
+        target, [prompt] * 2000, taps=(), max_new_tokens=1, temperatures=[1.0] * 2000, end_tokens=frozenset({2}),
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     counts = torch.stack([s.ids[-1] for s in drawn]).bincount(minlength=target.config.vocab_size)
@@ -133,8 +134,8 @@ def test_drawn_tokens_follow_the_target(target: Any) -> None:
 
 def test_a_shard_gives_back_what_was_saved(target: Any, tmp_path: Path) -> None:
     saved = sample(
-        target, [[5, 6, 7], [8, 9, 10, 11]], max_new_tokens=4, temperatures=[1.0, 0.0], end_tokens=frozenset({2}),
-        generator=torch.Generator().manual_seed(1),
+        target, [[5, 6, 7], [8, 9, 10, 11]], taps=(1, 2), max_new_tokens=4, temperatures=[1.0, 0.0],
+        end_tokens=frozenset({2}), generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     save_shard(tmp_path / "a.safetensors", saved)
     for before, after in zip(saved, load_shard(tmp_path / "a.safetensors"), strict=True):
@@ -142,13 +143,13 @@ def test_a_shard_gives_back_what_was_saved(target: Any, tmp_path: Path) -> None:
         assert (after.prompt_length, after.ended) == (before.prompt_length, before.ended)
         torch.testing.assert_close(after.states, before.states)
         torch.testing.assert_close(after.log_normalizer, before.log_normalizer, equal_nan=True)
-        assert before.states.shape[1] == target.config.hidden_size
+        assert before.states.shape[1] == 3 * target.config.hidden_size
 
 
 def test_batches_cover_every_sequence_once_an_epoch_and_resume_in_place(target: Any) -> None:
     prompts = [[5, 6, 7 + i] for i in range(20)]
     sequences = sample(
-        target, prompts, max_new_tokens=6, temperatures=[1.0] * 20, end_tokens=frozenset({2}),
+        target, prompts, taps=(), max_new_tokens=6, temperatures=[1.0] * 20, end_tokens=frozenset({2}),
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     batches = epochs(sequences, batch_tokens=32, seed=3)
@@ -166,7 +167,7 @@ def test_batches_cover_every_sequence_once_an_epoch_and_resume_in_place(target: 
 
 def test_padding_is_never_learned_from(target: Any) -> None:
     sequences = sample(
-        target, [[5, 6, 7], [8, 9, 10, 11, 12, 13]], max_new_tokens=4, temperatures=[1.0] * 2,
+        target, [[5, 6, 7], [8, 9, 10, 11, 12, 13]], taps=(), max_new_tokens=4, temperatures=[1.0] * 2,
         end_tokens=frozenset(), generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     batch = collate(sequences)
@@ -177,7 +178,7 @@ def test_padding_is_never_learned_from(target: Any) -> None:
 
 def test_frequent_tokens_hold_the_share_they_claim(target: Any) -> None:
     sequences = sample(
-        target, [[5, 6, 7]] * 8, max_new_tokens=8, temperatures=[1.0] * 8, end_tokens=frozenset(),
+        target, [[5, 6, 7]] * 8, taps=(1,), max_new_tokens=8, temperatures=[1.0] * 8, end_tokens=frozenset(),
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     everything, whole = frequent_tokens(target, sequences, target.config.vocab_size)
@@ -295,3 +296,19 @@ def test_training_goes_on_from_a_head(tmp_path: Path) -> None:
     again = distill(target, tokenizer, "tiny", tmp_path / "same", tmp_path / "work2", unchanged, lambda _: None)
     assert again.alpha == pytest.approx(first.alpha, abs=0.02)  # through bfloat16 and back
     assert load_head(tmp_path / "same")[1].tolist() == load_head(tmp_path / "head")[1].tolist()
+
+
+def test_taps_that_the_target_or_the_samples_lack_are_refused(tmp_path: Path) -> None:
+    target, tokenizer = tiny_target(), tiny_tokenizer()
+    no_training = replace(SMALL, train=replace(SMALL.train, steps=0))
+
+    def make(taps: tuple[int, ...]) -> None:
+        settings = replace(no_training, taps=taps)
+        distill(target, tokenizer, "tiny", tmp_path / "out", tmp_path / "work", settings, lambda _: None)
+
+    with pytest.raises(PairError, match="no state after layer 99"):
+        make((1, 99))
+    make((1,))
+    assert load_head(tmp_path / "out")[0].config.taps == (1,)
+    with pytest.raises(PairError, match="other taps"):
+        make((1, 2))

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from engine.decode import Decoder
-from engine.distill.head import DraftHead
-from engine.distill.head_folder import config_for, load_head, save_head, start_from_target
+from engine.distill.start import config_for, start_from_target
 from engine.errors import PairError
 from engine.gamma import FixedGamma
+from engine.head.folder import load_head, save_head
+from engine.head.network import DraftHead
 from engine.model import Model
 from engine.proposers.feature_head import FeatureHead, find_head, load_feature_head
 from engine.round import Sampling
@@ -29,7 +30,7 @@ from tests.unit.tiny_target import tiny_target, tiny_tokenizer
 def small_head(module: Any, scored: int, layers: int = 1, seed: int = 5) -> tuple[DraftHead, torch.Tensor]:
     """An untrained head that scores every third token or so."""
     torch.manual_seed(seed)
-    head = DraftHead(config_for(module, scored, layers))
+    head = DraftHead(config_for(module, scored, layers, taps=tuple(range(1, module.config.num_hidden_layers))))
     start_from_target(head, module)
     vocab = module.config.vocab_size
     return head.eval().requires_grad_(False), torch.randperm(vocab)[:scored].sort().values
@@ -37,8 +38,8 @@ def small_head(module: Any, scored: int, layers: int = 1, seed: int = 5) -> tupl
 
 def loop_with_head(module: Any, sampling: Sampling, gamma: int, scored: int, seed: int = 0, layers: int = 1) -> Decoder:
     target = Model(module, "target")
-    target.catch_hidden()
     proposer = FeatureHead(*small_head(module, scored, layers), target, sampling)
+    target.catch_hidden(proposer.taps)
     generator = torch.Generator().manual_seed(seed)
     return Decoder(target, proposer, sampling, FixedGamma(gamma), generator, PhaseClock(torch.device("cpu")))
 
@@ -49,7 +50,7 @@ def run(loop: Decoder, prompt: list[int], tokens: int, blocks: int = 1) -> list[
         ids = torch.tensor(prompt)
         loop.target.begin(len(prompt) + tokens + 16)
         loop.proposer.begin(ids, len(prompt) + tokens + 16)
-        hidden = torch.cat(loop.target.prefill(ids[:-1])) if len(prompt) > 1 else torch.empty(0, 32)
+        hidden = torch.cat(loop.target.prefill(ids[:-1])) if len(prompt) > 1 else torch.empty(0)
     for part in hidden.tensor_split(blocks):
         if len(part):
             loop.proposer.observe(part)
@@ -116,8 +117,9 @@ def test_drafts_rest_on_the_targets_states_alone() -> None:
     recorded = rounds[later].positions[0]
     head, scored = small_head(module, 60)
     with torch.inference_mode():
-        states = module.model(torch.tensor([prefix[:-1]])).last_hidden_state[0]
-        before = torch.cat([torch.zeros(1, 32), states])
+        body = module.model(torch.tensor([prefix[:-1]]), output_hidden_states=True)
+        states = torch.cat(body.hidden_states[1:], dim=-1)[0]
+        before = torch.cat([torch.zeros(1, states.shape[1]), states])
         state = head(before[None], module.model.embed_tokens(torch.tensor([prefix])), 1)[0][0, -1]
         q = (state @ module.lm_head.weight[scored].T / 0.6).softmax(-1)
     place = scored.tolist().index(recorded.candidate)
@@ -152,6 +154,8 @@ def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
     save_head(tmp_path, head, scored, {})
     with pytest.raises(PairError, match="width 32 with 64 tokens, but bigger has width 32 and 80"):
         load_feature_head(tmp_path, Model(llama(vocab=80), "bigger"), Sampling())
+    with pytest.raises(PairError, match=r"after layers \(1, 2\), but shallow has 1"):
+        load_feature_head(tmp_path, Model(llama(1, seed=2), "shallow"), Sampling())
     (tmp_path / "head.safetensors").write_bytes(b"not a file of tensors")
     with pytest.raises(PairError, match="cannot be read"):
         load_feature_head(tmp_path, Model(llama(seed=2), "target"), Sampling())

@@ -67,12 +67,14 @@ def test_hidden_states_are_those_before_the_head() -> None:
     caught = []
     for fused in (False, True):
         model = Model(module, "m", fused=fused)
-        model.catch_hidden()
+        model.catch_hidden(taps=(1, 2))
         model.begin(8)
         with torch.inference_mode():
             answer = model.forward(torch.tensor([1, 2, 3]), 1)
-            assert model.hidden.shape == (3, 32)
-            torch.testing.assert_close(module.lm_head(model.hidden)[-1:], answer)
+            assert model.hidden.shape == (3, 96)
+            torch.testing.assert_close(module.lm_head(model.hidden[:, 64:])[-1:], answer)
+            below = module.model(torch.tensor([[1, 2, 3]]), output_hidden_states=True).hidden_states[1:3]
+            torch.testing.assert_close(model.hidden[:, :64], torch.cat(below, dim=-1)[0], atol=1e-5, rtol=1e-4)
             caught.append(model.hidden)
     torch.testing.assert_close(caught[1], caught[0], atol=1e-5, rtol=1e-4)
 

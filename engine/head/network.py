@@ -1,9 +1,10 @@
 """A draft that reads the target's hidden states: one or two decoder layers over the target's own features.
 
 After EAGLE (Li et al., arXiv 2401.15077, 2503.01840). At token i the head sees the embedding of xᵢ and the target's
-final hidden state after xᵢ₋₁, and gives the distribution of xᵢ₊₁. Further ahead the target's state does not exist yet,
-and the head's own output stands in for it. It borrows the target's embedding, and scores only the most frequent tokens:
-rows of the target's output matrix, found through an id map, so that nothing of either is stored with it.
+hidden states after xᵢ₋₁, the final one and those of some layers below, and gives the distribution of xᵢ₊₁. Further
+ahead the target's states do not exist yet, and the head's own output stands in for them. It borrows the target's
+embedding, and scores only the most frequent tokens: rows of the target's output matrix, found through an id map, so
+that nothing of either is stored with it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention, silu
 
-from engine.distill.head_cache import HeadCache, HeadConfig, rotate, rotation_table
+from engine.head.cache import HeadCache, HeadConfig, rotate, rotation_table
 from engine.linear import Projection, project
 
 KeysValues = tuple[Tensor, Tensor]
@@ -78,17 +79,21 @@ class DecoderLayer(Arranged):
 
 
 class DraftHead(Arranged):
-    """The trained part: fusion of feature and embedding, the layers, the final norm."""
+    """The trained part: fusion of features and embedding, the layers, the final norm."""
 
-    matrices = ("fuse",)
+    matrices = ("fuse", "fuse_own")
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
         width = config.hidden_size
-        self.feature_norm = nn.Parameter(torch.ones(width))
+        sources = len(config.taps) + 1
+        self.feature_norm = nn.Parameter(torch.ones(sources, width))
+        self.own_norm = nn.Parameter(torch.ones(width))
         self.token_norm = nn.Parameter(torch.ones(width))
-        self.fuse = nn.Parameter(torch.cat([torch.eye(width), torch.eye(width)], dim=1))
+        eye = torch.eye(width)
+        self.fuse = nn.Parameter(torch.cat([*[eye / sources] * sources, eye], dim=1))
+        self.fuse_own = nn.Parameter(torch.cat([eye, eye], dim=1))
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.Parameter(torch.ones(width))
 
@@ -103,13 +108,19 @@ class DraftHead(Arranged):
             layer.arrange()
 
     def enter(self, features: Tensor, embedded: Tensor) -> Tensor:
-        """The input of the first layer, from the features after xᵢ₋₁ and the embedding of xᵢ."""
+        """The input of the first layer, from the target's features after xᵢ₋₁ and the embedding of xᵢ."""
         width, eps = self.config.hidden_size, self.config.norm_eps
-        both = (
-            rms_norm(features, (width,), self.feature_norm, eps),
-            rms_norm(embedded, (width,), self.token_norm, eps),
-        )
-        return self.times("fuse", torch.cat(both, dim=-1))
+        sources = features.view(*features.shape[:-1], -1, width)
+        normed = rms_norm(sources, (width,), None, eps) * self.feature_norm
+        token = rms_norm(embedded, (width,), self.token_norm, eps)
+        return self.times("fuse", torch.cat([normed.flatten(-2), token], dim=-1))
+
+    def enter_own(self, states: Tensor, embedded: Tensor) -> Tensor:
+        """The input of the first layer where the head's own state after xᵢ₋₁ stands in for the target's features."""
+        width, eps = self.config.hidden_size, self.config.norm_eps
+        own = rms_norm(states, (width,), self.own_norm, eps)
+        token = rms_norm(embedded, (width,), self.token_norm, eps)
+        return self.times("fuse_own", torch.cat([own, token], dim=-1))
 
     def leave(self, x: Tensor) -> Tensor:
         """The output state: what the output rows score, and the stand-in for the target's next feature."""
@@ -118,33 +129,34 @@ class DraftHead(Arranged):
     def forward(self, features: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
         """The states of `steps` draft steps at every position at once (training-time test of EAGLE-3).
 
-        `features[:, i]` (batch, length, width) is the target's final state after xᵢ₋₁ (zeros at i = 0),
-        `embedded[:, i]` (batch, length, width) that of xᵢ. Result s (from 0), at i: the
-        state with which the head predicts xᵢ₊₁ when the target's features end at xᵢ₋₁₋ₛ and the head's own stand in for
-        the rest. Keys at true features are seen up to i − s, own ones after.
+        `features[:, i]` (batch, length, feature_size) are the target's states after xᵢ₋₁ (zeros at i = 0),
+        `embedded[:, i]` (batch, length, width) is the embedding of xᵢ. Result s (from 0), at i: the state with which
+        the head predicts xᵢ₊₁ when the target's features end at xᵢ₋₁₋ₛ and the head's own stand in for the rest. Keys
+        at true features are seen up to i − s, own ones after.
         """
         rotation = rotation_table(torch.arange(embedded.shape[1]), self.config, embedded.dtype)
         seen: list[list[KeysValues]] = [[] for _ in self.stack]
         states: list[Tensor] = []
-        for _ in range(steps):
-            x = self.enter(features, embedded)
+        for step in range(steps):
+            if step == 0:
+                x = self.enter(features, embedded)
+            else:
+                x = self.enter_own(pad(states[-1][:, :-1], (0, 0, 1, 0)), embedded)
             for layer, past in zip(self.stack, seen, strict=True):
                 query, key, value = layer.project(x, rotation)
                 groups = self.config.heads // self.config.kv_heads
                 past.append((key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)))
                 x = layer.finish(x, _unrolled_attention(query, past))
             states.append(self.leave(x))
-            features = pad(states[-1][:, :-1], (0, 0, 1, 0))
         return states
 
-    def step(self, features: Tensor, embedded: Tensor, caches: Sequence[HeadCache], start: int) -> Tensor:
+    def step(self, entered: Tensor, caches: Sequence[HeadCache], start: int) -> Tensor:
         """One draft forward: `length` tokens from position `start` on, into the caches. Returns states (length, width).
 
-        `features` and `embedded` are (length, width). The caches must hold `start` positions at least; what they held
-        from `start` on is overwritten.
+        `entered` is (length, width), from `enter` or `enter_own`. The caches must hold `start` positions at least; what
+        they held from `start` on is overwritten.
         """
-        length = embedded.shape[0]
-        x = self.enter(features, embedded)[None]
+        length, x = entered.shape[0], entered[None]
         rotation = caches[0].rotation(start, start + length)
         for layer, cache in zip(self.stack, caches, strict=True):
             query, key, value = layer.project(x, rotation)

@@ -25,6 +25,13 @@ class HeadConfig:
     scored_tokens: int
     """Of the trimmed vocabulary."""
     layers: int = 1
+    taps: tuple[int, ...] = ()
+    """After how many of the target's decoder layers its states are read, besides the final ones."""
+
+    @property
+    def feature_size(self) -> int:
+        """Width of what the head reads of the target at one position."""
+        return (len(self.taps) + 1) * self.hidden_size
 
 
 class HeadCache:

@@ -1,0 +1,1 @@
+"""A draft head over the target's hidden states: its network, its cache, its folder. `engine.distill` trains it."""
