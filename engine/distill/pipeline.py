@@ -164,5 +164,5 @@ def _new_draft(
     head = new_head(config_for(target, len(scored), settings.layers, settings.generate.taps), settings.train.seed)
     start_from_target(head, target)
     # An even sample of the sequences: shards hold prompts of similar length.
-    fit_fusion(head, target, sequences[:: max(1, len(sequences) // 64)])
+    fit_fusion(head, target, sequences[:: max(1, len(sequences) // 256)])
     return head, scored, settings.train

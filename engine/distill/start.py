@@ -48,7 +48,7 @@ def start_from_target(head: DraftHead, target: Any) -> None:
 
 
 @torch.inference_mode()
-def fit_fusion(head: DraftHead, target: Any, sequences: Sequence[Sampled], tokens: int = 12288) -> None:
+def fit_fusion(head: DraftHead, target: Any, sequences: Sequence[Sampled], tokens: int = 40960) -> None:
     """Set both fusions to the least-squares map from (states after xᵢ₋₁, embedding of xᵢ) to the copied layers' input.
 
     The target's last layers then start from nearly what they are used to, and the head predicts before it has trained:
