@@ -19,7 +19,7 @@ from engine.head.folder import HEAD_FILE, load_head
 from engine.head.network import DraftHead
 from engine.linear import project
 from engine.model import Model
-from engine.proposers import Committed, Proposal
+from engine.proposers import Committed, Proposal, Room
 from engine.round import Sampling
 from engine.sampling import REMOVED, draw, scores
 from engine.vocab_map import VocabMap
@@ -137,17 +137,22 @@ class FeatureHead:
             if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, place]) < self._min_prob:
                 stop = "min-prob"
                 break
-        q_all, scores_all = torch.cat(q_rows), torch.cat(score_rows)
+        k = len(tokens)
+        room = committed.room or Room.of(k, self.vocab_size, self.device)
+        q_all, scores_all = room.probabilities[:k], room.scores[:k]
         if trimmed:
-            q_all, scores_all = self._laid_out(q_all, 0.0), self._laid_out(scores_all, REMOVED)
+            self._lay_out(torch.cat(q_rows), 0.0, q_all)
+            self._lay_out(torch.cat(score_rows), REMOVED, scores_all)
+        else:
+            torch.cat(q_rows, out=q_all)
+            torch.cat(score_rows, out=scores_all)
         return Proposal(torch.cat(tokens), q_all, scores_all, stop)
 
-    def _laid_out(self, rows: Tensor, elsewhere: float) -> Tensor:
+    def _lay_out(self, rows: Tensor, elsewhere: float, out: Tensor) -> None:
         """(k, trimmed vocab) over the target's vocabulary. Settings that look at no other token may work on the
         trimmed rows, a sixth of the width, and are laid out once a round."""
-        out = rows.new_full((rows.shape[0], self.vocab_size), elsewhere)
+        out.fill_(elsewhere)
         out[:, self._scored] = rows
-        return out
 
     def roll_back(self, length: int) -> None:
         for cache in self._caches:
