@@ -31,7 +31,7 @@ Pause = Callable[[], None]
 class GenerateSettings:
     """How much to sample, and how."""
 
-    tokens: int = 240_000
+    tokens: int = 630_000
     """Stop after the batch that reaches this many answer tokens."""
     prompts: int = 9000
     invented_share: float = 0.4

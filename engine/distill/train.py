@@ -24,7 +24,7 @@ from engine.head.network import DraftHead
 class TrainSettings:
     """How to train."""
 
-    steps: int = 330
+    steps: int = 1500
     """Optimizer steps."""
     batch_tokens: int = 2048
     unroll: int = 3

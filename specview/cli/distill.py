@@ -33,8 +33,8 @@ def _layers(_context: click.Context, _option: click.Parameter, value: str | None
     show_default=True,
     help="head: reads the target's hidden states. plain: a model folder of its own, which other programs take too.",
 )
-@click.option("--tokens", type=POSITIVE, help="Answer tokens to sample from the target.  [default: 240000]")
-@click.option("--steps", type=POSITIVE, help="Training steps.  [default: 330]")
+@click.option("--tokens", type=POSITIVE, help="Answer tokens to sample from the target.  [default: 630000]")
+@click.option("--steps", type=POSITIVE, help="Training steps.  [default: 1500]")
 @click.option("--layers", type=click.IntRange(1, 8), help="Layers of the draft.  [default: 1, plain: 2]")
 @click.option(
     "--taps",
