@@ -32,7 +32,7 @@ from specview.tui.widgets.timeline import TimelinePane
 from specview.tui.widgets.waiting import WaitingPane
 
 CHILD_POLL_SECONDS = 0.2
-WATCHER_NICENESS = 5
+WATCHER_NICENESS = 10
 """In live mode the engine goes first: watching must not slow what is watched."""
 MAIN_ACTIONS = {b.action.partition("(")[0] for b in BINDINGS if isinstance(b, Binding)}
 

@@ -18,8 +18,8 @@ from specview.tui.model.cursor import Cursor
 from specview.tui.model.lens import Lens
 from specview.tui.model.snapshot import Snapshot
 
-POLL_SECONDS = 0.1
-"""The writer commits no more often; each look costs the engine a little of its processor."""
+POLL_SECONDS = 0.2
+"""Five pictures a second are enough to watch by; each costs an engine on the same processor some of its speed."""
 IDLE_POLL_SECONDS = 0.5
 
 
