@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,8 @@ class Server:
 
     def complete_in_background(self, prompt: str, tokens: int) -> None:
         def ask() -> None:
-            # The server goes down before it has answered.
-            with pytest.raises((urllib.error.URLError, ConnectionError, OSError)):
+            # A server that goes down answers first, or does not: each test says what its trace then holds.
+            with suppress(OSError):
                 self.complete(prompt, tokens)
 
         threading.Thread(target=ask, daemon=True).start()
