@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.round import Sampling
-from specview.recording.settings import DEFAULT_GAMMA, DEFAULT_PROMPT, Prompt, RunSettings
+from specview.recording.settings import DEFAULT_GAMMA, DEFAULT_PROMPT, EMBEDDED_GAMMA, Prompt, RunSettings
 
 SHOW_DEFAULTS = {"show_default": True}
 """Context settings of a command that takes the run options."""
@@ -104,7 +104,11 @@ _RUN_OPTIONS = [
     click.option(
         "--chat/--raw", default=None, help="Wrap prompts in the chat template.  [default: where there is one]"
     ),
-    click.option("--gamma", type=Gamma(), default=DEFAULT_GAMMA, help="Candidates per round, 0…64, or auto."),
+    click.option(
+        "--gamma",
+        type=Gamma(),
+        help=f"Candidates per round, 0…64, or auto.  [default: {DEFAULT_GAMMA}, embedded draft: {EMBEDDED_GAMMA}]",
+    ),
     click.option("--draft-min-prob", type=float, default=0.0, help="Stop drafting below this draft probability."),
     click.option("--temperature", type=float, default=1.0, help="0 is greedy."),
     click.option(
@@ -168,10 +172,16 @@ def settings_from(options: dict[str, Any]) -> RunSettings:
             sampling=Sampling(
                 **{name: options[name] for name in SAMPLING_NAMES}, logit_bias=dict(options["logit_bias"])
             ),
-            **{name: options[name] for name in SETTING_NAMES},
+            **{name: options[name] for name in SETTING_NAMES} | {"gamma": _gamma(options["gamma"], options["draft"])},
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _gamma(asked: int | str | None, draft: str | None) -> int | str:
+    if asked is not None:
+        return asked
+    return EMBEDDED_GAMMA if draft is None else DEFAULT_GAMMA
 
 
 def as_arguments(settings: RunSettings) -> list[str]:

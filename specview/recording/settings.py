@@ -11,6 +11,8 @@ from engine.round import Sampling
 
 DEFAULT_PROMPT = "Why is the sky blue?"
 DEFAULT_GAMMA = 4
+EMBEDDED_GAMMA = 3
+"""Where the embedded draft decodes fastest; engine/weights/README.md has the measurements."""
 TRACE_FOLDER = Path("traces")
 
 

@@ -48,9 +48,9 @@ def test_the_default_pair_drafts_with_the_head_at_temperature_one() -> None:
     assert session.info.draft == default_pair.HEAD_NAME
     rounds = [r for prompt in HELD_OUT[:3] for r in decode(session, prompt)]
     first = [r.positions[0].overlap for r in rounds if r.proposed]
-    # Measured over these prompts: .298 ± .017 and 1.41; a head that reads the wrong states stands below .1.
-    assert statistics.fmean(first) > 0.22
-    assert 1 + sum(r.accepted for r in rounds) / len(rounds) > 1.25
+    # Measured over these prompts: .455 ± .021 and 1.70; a head that reads the wrong states stands below .1.
+    assert statistics.fmean(first) > 0.38
+    assert 1 + sum(r.accepted for r in rounds) / len(rounds) > 1.5
 
 
 def test_greedy_output_with_the_head_is_the_targets_own() -> None:
