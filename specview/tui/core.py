@@ -49,6 +49,8 @@ class ViewerCore(BaseApp):
         raise message.error
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        if not self.is_running:  # it came while the screen is being taken down: there is no pane left to show it
+            return
         snapshot = message.snapshot
         before = self.view.snapshot
         totals = self.view.totals
@@ -65,7 +67,7 @@ class ViewerCore(BaseApp):
 
     def on_totals_ready(self, message: TotalsReady) -> None:
         run = self.view.snapshot.run
-        if run is not None and run.id == message.run_id:
+        if self.is_running and run is not None and run.id == message.run_id:
             self.set_view(totals=message.totals)
 
     def after_snapshot(self, snapshot: Snapshot) -> None:

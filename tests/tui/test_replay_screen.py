@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from specview.importing.run import import_log
 from specview.trace.reader import TraceReader
+from specview.tui.messages import SnapshotReady
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.marks import marks_path, place_path
 from specview.tui.themes import THEMES
@@ -105,6 +106,16 @@ async def test_a_question_goes_when_its_answer_is_there(trace: Path, monkeypatch
         await press(pilot, "colon", "escape")
         assert "space play" in lines(app)[-1]
         assert app.focused is before
+
+
+async def test_an_answer_that_comes_when_the_screen_is_gone_breaks_nothing(trace: Path) -> None:
+    async with running(trace) as (app, pilot):
+        late = app.view.snapshot
+        await press(pilot, "right")
+        last = app.view.snapshot
+    assert late != last
+    app.on_snapshot_ready(SnapshotReady(late))
+    assert app.view.snapshot == last
 
 
 async def test_phases_show_only_what_is_known(trace: Path) -> None:
