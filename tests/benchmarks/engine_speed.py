@@ -166,19 +166,24 @@ def one_setting(temperature: float, repeats: int, tokens: int, folder: Path) -> 
     return result
 
 
-def run(repeats: int = 5, tokens: int = 64) -> dict[str, dict[str, float]]:
+Measurement = Callable[[float, int, int, Path], dict[str, float]]
+"""(temperature, repetitions, tokens, a folder to write to) → figures by name."""
+
+
+def both_settings(title: str, measure: Measurement, repeats: int, tokens: int) -> dict[str, dict[str, float]]:
     """Measure greedy and sampled, print a table, and return the numbers."""
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-            results[name] = one_setting(temperature, repeats, tokens, Path(folder))
-    print(f"{'engine_speed':32}" + "".join(f"{name:>10}" for name in results))
+            results[name] = measure(temperature, repeats, tokens, Path(folder))
+    print(f"{title:32}" + "".join(f"{name:>10}" for name in results))
     for row in results["greedy"]:
         print(f"{row:32}" + "".join(f"{result[row]:>10.3f}" for result in results.values()))
     return results
 
 
-if __name__ == "__main__":
+def main(run: Callable[[int, int], dict[str, dict[str, float]]]) -> None:
+    """The command line of a benchmark with greedy and sampled figures; prints them as JSON too."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64)
@@ -187,3 +192,12 @@ if __name__ == "__main__":
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     print(json.dumps(run(arguments.repeats, arguments.tokens), indent=1))
+
+
+def run(repeats: int = 5, tokens: int = 64) -> dict[str, dict[str, float]]:
+    """Greedy and sampled, as a table and as numbers."""
+    return both_settings("engine_speed", one_setting, repeats, tokens)
+
+
+if __name__ == "__main__":
+    main(run)

@@ -10,12 +10,9 @@ into an environment of its own that sees this one's packages.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import logging
 import statistics
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
@@ -27,7 +24,7 @@ import torch
 from engine.round import Sampling
 from engine.session import Session, load_session
 from specview.trace.writer import TraceWriter
-from tests.benchmarks.engine_speed import DRAFT, GAMMA, PROMPT, in_turns, ratio
+from tests.benchmarks.engine_speed import DRAFT, GAMMA, PROMPT, both_settings, in_turns, main, ratio
 
 SKIPPED = "flashspec is not installed here; nothing was compared (pip install flashspec)."
 
@@ -106,22 +103,8 @@ def run(repeats: int = 5, tokens: int = 64) -> dict[str, dict[str, float]]:
     if importlib.util.find_spec("flashspec") is None:
         print(SKIPPED)
         return {}
-    results = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-            results[name] = one_setting(temperature, repeats, tokens, Path(folder))
-    print(f"{'flashspec ' + metadata.version('flashspec'):32}" + "".join(f"{name:>10}" for name in results))
-    for row in results["greedy"]:
-        print(f"{row:32}" + "".join(f"{result[row]:>10.3f}" for result in results.values()))
-    return results
+    return both_settings(f"flashspec {metadata.version('flashspec')}", one_setting, repeats, tokens)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=0)
-    arguments = parser.parse_args()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    print(json.dumps(run(arguments.repeats, arguments.tokens), indent=1))
+    main(run)
