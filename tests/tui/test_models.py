@@ -19,7 +19,7 @@ from specview.tui.ink import bar, crop, fit, spread, strip, wrap
 from specview.tui.layout import layout
 from specview.tui.model import marks, search, statistics
 from specview.tui.model.compare import load_comparison
-from specview.tui.model.compare_table import counters, table
+from specview.tui.model.compare_table import Counter, counters, difference_text, table, value_text
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.flow import Flow, whole_prefix
 from specview.tui.model.lens import EXACT_TOKENS, TOKENS_A_BLOCK, Lens, window_start
@@ -359,3 +359,22 @@ def test_comparison_finds_the_first_token_that_differs(tmp_path: Path) -> None:
     assert other.left.margin is not None
     assert other.left.margin >= 0
     assert any("part at output token" in line for line in table(other))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "told"),
+    [(0.283, 0.484, "+20.1 pp"), (0.5, 0.25, "−25.0 pp"), (0.5, 0.5, "0.0 pp"), (0.0, 1.0, "+100.0 pp")],
+)
+def test_two_percentages_differ_by_percentage_points(left: float, right: float, told: str) -> None:
+    rate = Counter("draft_acceptance_rate", left, right, percent=True)
+    assert difference_text(rate) == told
+    assert value_text(rate, left).endswith(" %")
+
+
+def test_only_percentages_differ_by_points_and_the_table_says_what_they_are(tmp_path: Path) -> None:
+    write(tmp_path / "a.db", 100, seed=1)
+    write(tmp_path / "b.db", 100, seed=2)
+    lines = table(load_comparison(tmp_path / "a.db", None, tmp_path / "b.db", None, 0))
+    with_points = [line.split()[0] for line in lines if line.endswith(" pp")]
+    assert with_points == ["draft_acceptance_rate", "judged_acceptance_rate", "overlap"]
+    assert lines.count("pp: percentage points") == 1

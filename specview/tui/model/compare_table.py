@@ -11,6 +11,9 @@ from specview.tui.model.compare import Comparison
 from specview.tui.model.titles import draft_name, model_name, settings
 from specview.tui.numbers import MISSING, count, plain, prob
 
+LEGEND = "pp: percentage points"
+"""What the unit of a difference of two percentages means; it stands once, under the counters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Counter:
@@ -66,11 +69,13 @@ def value_text(counter: Counter, value: float | None) -> str:
 
 
 def difference_text(counter: Counter) -> str:
-    """Right minus left, with its sign."""
+    """Right minus left, with its sign; that of two percentages in percentage points, since it is no share of either."""
     difference = counter.difference
     if difference is None:
         return MISSING
     sign = "+" if difference > 0 else "−" if difference < 0 else ""
+    if counter.percent:
+        return f"{sign}{100 * abs(difference):.1f} pp"
     return sign + value_text(counter, abs(difference))
 
 
@@ -96,4 +101,5 @@ def table(comparison: Comparison) -> list[str]:
     for counter in counters(c):
         left, right = value_text(counter, counter.left), value_text(counter, counter.right)
         lines.append(f"{counter.name:<28}{left:>11}{right:>11}{difference_text(counter):>12}")
+    lines.append(LEGEND)
     return [showable(line) for line in lines]

@@ -13,7 +13,7 @@ from specview.text import join_pieces
 from specview.tui.charts import side_by_side
 from specview.tui.ink import Line, fit, wrap
 from specview.tui.model.compare import Comparison, Side
-from specview.tui.model.compare_table import counters, difference_text, value_text
+from specview.tui.model.compare_table import LEGEND, counters, difference_text, value_text
 from specview.tui.model.flow import Flow
 from specview.tui.model.titles import draft_name, model_name, settings
 from specview.tui.numbers import count, prob
@@ -119,6 +119,7 @@ class ComparePane(ScrollCanvas):
                     (difference_text(counter).rjust(12), ink.strong if counter.difference else ink.faint),
                 ]
             )
+        lines.append([(LEGEND, ink.faint)])
         return lines
 
 
