@@ -108,6 +108,22 @@ async def test_a_question_goes_when_its_answer_is_there(trace: Path, monkeypatch
         assert app.focused is before
 
 
+async def test_an_answer_and_the_end_of_its_question_are_one_picture(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(trace) as (app, pilot):
+        await press(pilot, "colon", "4", "2")
+        pictures: list[str] = []
+        paint = app.screen._compositor_refresh
+        with monkeypatch.context() as watched:
+            watched.setattr(app.screen, "_compositor_refresh", lambda: (pictures.append(screen(app)), paint()))
+            await pilot.press("enter")
+            await until(lambda: "round 42/60" in screen(app) and not app.query_one(AskLine).asking, pilot)
+        answered = [picture for picture in pictures if "round 42/60" in picture]
+        assert answered
+        assert not any("go to round:" in picture for picture in answered)
+
+
 async def test_an_answer_that_comes_when_the_screen_is_gone_breaks_nothing(trace: Path) -> None:
     async with running(trace) as (app, pilot):
         late = app.view.snapshot

@@ -76,13 +76,12 @@ class AskLine(Container):
         if not self.asking:
             return
         self._kind, self.answered = "", False
+        # Before the focus goes: its messages would keep the question from asking for the new layout in the turn in
+        # which the panes ask to be painted, and the line would go one paint later than what the answer changed.
+        self.query_one(Horizontal).display = False
         if self.screen.focused in (None, self.query_one(Input)):
             # Not Widget.focus, which repaints the whole widget.
             self.screen.set_focus(self._before)
-        question = self.query_one(Horizontal)
-        question.display = False
-        # Asks for the new layout at once: left to its own turn, it comes one paint later than what the answer changed.
-        question._check_refresh()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
