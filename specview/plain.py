@@ -62,6 +62,21 @@ def comparisons(reader: TraceReader, run: RunRecord) -> Iterator[PlainComparison
                 yield found
 
 
+def run_against_plain(reader: TraceReader, run: RunRecord) -> PlainComparison | None:
+    """What stands for the whole run: the first sequence that leaves plain decoding, or else the first compared; None
+    for a sampled run.
+
+    Raises:
+        TraceError: the trace cannot be read.
+    """
+    first = None
+    for found in comparisons(reader, run):
+        if found.parting is not None:
+            return found
+        first = first or found
+    return first
+
+
 def against_plain(reader: TraceReader, run: RunRecord, sequence: SequenceRecord) -> PlainComparison | None:
     """One sequence against its baseline; None where the run is not greedy or the sequence has no baseline.
 

@@ -10,7 +10,7 @@ from typing import Any
 from engine.round import FINAL_STATUSES
 from specview import metrics
 from specview.metrics import Totals
-from specview.plain import PlainComparison, comparisons
+from specview.plain import PlainComparison, run_against_plain
 from specview.trace import encode
 from specview.trace.distribution import Percentiles
 from specview.trace.reader import TraceReader
@@ -135,17 +135,8 @@ def summarize(reader: TraceReader, run: RunRecord) -> Summary:
             time_to_first_token_ms=_first_token(reader, run),
             cost_ratio=metrics.cost_ratio(reader.costs(run.id)),
             measured_speedup=metrics.measured_speedup(totals, run.baseline_ms_per_token),
-            plain=_against_plain(reader, run),
+            plain=run_against_plain(reader, run),
         )
-
-
-def _against_plain(reader: TraceReader, run: RunRecord) -> PlainComparison | None:
-    first = None
-    for found in comparisons(reader, run):
-        if found.parting is not None:
-            return found
-        first = first or found
-    return first
 
 
 def _scan(reader: TraceReader, run: RunRecord) -> tuple[Totals, dict[str, Percentiles | None]]:

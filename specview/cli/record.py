@@ -27,8 +27,25 @@ def command(**options: Any) -> int:
     path = settings.trace_path(datetime.now())
     outcome = run(settings, path)
     if ranks.records():
+        tell_parting(outcome.path)
         print_path(outcome.path)
     return exit_code(outcome)
+
+
+def tell_parting(path: Path) -> None:
+    """Say on stderr where the run just recorded leaves plain greedy decoding, if it does.
+
+    Raises:
+        TraceError: the trace cannot be read.
+    """
+    from specview.cli import say
+    from specview.plain import run_against_plain, sentence
+    from specview.trace.reader import TraceReader
+
+    with TraceReader(path) as reader:
+        comparison = run_against_plain(reader, reader.runs()[-1])
+    if comparison is not None and comparison.parting is not None:
+        say(f"the run {sentence(comparison)}.")
 
 
 def run(settings: RunSettings, path: Path) -> Outcome:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from specview.trace.reader import TraceReader
+from specview.trace.writer import TraceWriter
 
 
 def tokens(path: Path) -> list[int]:
@@ -44,6 +45,22 @@ def test_a_recorded_run_holds_the_contract(specview, tiny_pair, tmp_path, sampli
         assert run.info.chat is True
         assert run.baseline_tokens == 16
         assert [c.positions for c in reader.costs(run.id)] == [1, 2, 3, 5, 9, 13]
+
+
+def test_a_greedy_run_that_leaves_plain_decoding_says_so_last(specview, tiny_pair, tmp_path, monkeypatch):
+    options = ["record", *tiny_pair.options(), "--temperature", 0, "--prompt", "Why?", "--max-new-tokens", 24, "-o"]
+    agreeing = specview(*options, tmp_path / "agreeing.db")
+    assert "plain greedy decoding" not in agreeing.err
+    measured = TraceWriter.set_baseline
+
+    def rounded_otherwise(self, ms_per_token, count, ids, sequence=None):
+        measured(self, ms_per_token, count, (*ids[:3], ids[3] ^ 1, *ids[4:]), sequence)
+
+    monkeypatch.setattr(TraceWriter, "set_baseline", rounded_otherwise)
+    parting = specview(*options, tmp_path / "parting.db")
+    assert (parting.code, parting.out) == (0, f"{tmp_path / 'parting.db'}\n")
+    last = parting.err.splitlines()[-1]
+    assert last.startswith("specview: the run leaves plain greedy decoding at output token 4; top-2 margin there 0.")
 
 
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(specview, tiny_pair, tmp_path):

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from engine.round import Round, Sampling
+from specview.cli.record import tell_parting
 from specview.contract import check
 from specview.plain import comparisons
 from specview.trace.reader import TraceReader
 from specview.trace.writer import TraceWriter
 from tests import synthetic
+from tests.tui.driving import lines, press, running, screen, until
 
 COMPARED = 16
 
@@ -123,3 +125,42 @@ def test_stats_and_compare_name_the_token_and_the_margin(specview: Callable[...,
     values = json.loads(specview("stats", path, "--json").out)
     assert (values["plain_tokens_compared"], values["plain_tokens_agreed"]) == (COMPARED, 9)
     assert values["plain_parting_margin"] == pytest.approx(margin)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("parts_at", [9, None])
+async def test_the_statistics_screen_says_it_at_its_top(
+    tmp_path: Path, parts_at: int | None, size: tuple[int, int]
+) -> None:
+    path = tmp_path / "run.db"
+    _, margin = write(path, "bfloat16", parts_at)
+    told = (
+        f"Leaves plain greedy decoding at output token 10; top-2 margin there {margin:.4f}."
+        if parts_at is not None
+        else f"As plain greedy decoding for all {COMPARED} tokens compared."
+    )
+    async with running(path, size) as (app, pilot):
+        await press(pilot, "s")
+        await until(lambda: "Acceptance by position" in screen(app), pilot)
+        assert lines(app)[2].rstrip() == told
+
+
+async def test_the_statistics_screen_of_a_sampled_run_says_nothing_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    write(path, "bfloat16", 9, temperature=1.0)
+    async with running(path) as (app, pilot):
+        await press(pilot, "s")
+        await until(lambda: "Acceptance by position" in screen(app), pilot)
+        assert "plain greedy decoding" not in screen(app)
+
+
+@pytest.mark.parametrize(("parts_at", "temperature"), [(9, 0.0), (None, 0.0), (9, 1.0)])
+def test_record_ends_with_it_where_the_run_parts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], parts_at: int | None, temperature: float
+) -> None:
+    path = tmp_path / "run.db"
+    _, margin = write(path, "bfloat16", parts_at, temperature)
+    tell_parting(path)
+    out, err = capfd.readouterr()
+    said = f"specview: the run leaves plain greedy decoding at output token 10; top-2 margin there {margin:.4f}.\n"
+    assert (out, err) == ("", said if parts_at is not None and not temperature else "")

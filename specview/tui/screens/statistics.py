@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from specview import metrics
+from specview.plain import sentence
 from specview.summary import Spread
 from specview.tui.charts import bar_row, columns, side_by_side
 from specview.tui.ink import Line, bar, spread, wrap
@@ -60,7 +61,16 @@ class StatisticsPane(ScrollCanvas):
             ("".join(f" · {x}" for x in settings(info)), ink.muted),
         ]
         right: Line = [(f"{count(t.num_rounds)} rounds · {count(t.num_output_tokens)} tokens", ink.muted)]
-        return [spread(left, right, width, self.base), [("─" * width, ink.rule)]]
+        return [spread(left, right, width, self.base), [("─" * width, ink.rule)], *self._against_plain(s, width)]
+
+    def _against_plain(self, s: Statistics, width: int) -> list[Line]:
+        """How far a greedy run goes along with plain decoding; nothing for a sampled run."""
+        found = s.summary.plain
+        if found is None:
+            return []
+        said = self.ink.muted if found.parting is None else self.ink.strong
+        words = sentence(found)
+        return [*wrap([(f"{words[0].upper()}{words[1:]}.", said)], width), []]
 
     def _left(self, s: Statistics, width: int) -> list[Line]:
         blocks = (
