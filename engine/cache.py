@@ -25,9 +25,11 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
     is_croppable = True
     is_sliding = False
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, blank: bool = False) -> None:
+        """`blank`: what was never written is zero, for `put`, which hands it out."""
         super().__init__()
         self.capacity = capacity
+        self.blank = blank
         self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -39,7 +41,8 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def _buffer(self, states: Tensor) -> Tensor:
         batch, heads, _, width = states.shape
-        return torch.empty(batch, heads, self.capacity, width, dtype=states.dtype, device=states.device)
+        make = torch.zeros if self.blank else torch.empty
+        return make(batch, heads, self.capacity, width, dtype=states.dtype, device=states.device)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the new positions; returns views of everything that they may attend to."""
@@ -52,6 +55,18 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         self.values[:, :, start:end] = value_states
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def put(self, positions: Tensor, extent: int, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
+        """Write at (n,) positions of the device's choice; returns views of the first `extent`, filled or not.
+
+        The length stays: a replayed graph repeats what the device did and nothing else. What is not filled is hidden
+        from the queries, but must be finite: 0 · NaN would be seen.
+        """
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.keys.index_copy_(2, positions, key_states)
+        self.values.index_copy_(2, positions, value_states)
+        return self.keys[:, :, :extent], self.values[:, :, :extent]
 
     def _grow(self, needed: int) -> None:
         self.capacity = max(needed, 2 * self.capacity)
@@ -114,8 +129,18 @@ class RollbackCache(Cache):  # type: ignore[misc]
         """
         return _agreed({layer.length for layer in self.layers if isinstance(layer, BufferLayer)})
 
+    def capacity(self) -> int:
+        """Positions that there is room for without moving the buffers."""
+        return min((layer.capacity for layer in self.layers if isinstance(layer, BufferLayer)), default=0)
 
-def make_cache(config: Any, capacity: int) -> Cache:
+    def advance(self, count: int) -> None:
+        """Count `count` more positions as filled, which `BufferLayer.put` wrote."""
+        for layer in self.layers:
+            if isinstance(layer, BufferLayer):
+                layer.length += count
+
+
+def make_cache(config: Any, capacity: int, blank: bool = False) -> Cache:
     """A cache for a model's config with room for `capacity` positions (it grows when that was too little).
 
     Layer types other than full and sliding attention get the model's own dynamic cache; `probe_rollback` in
@@ -127,7 +152,7 @@ def make_cache(config: Any, capacity: int) -> Cache:
     layers: list[BufferLayer | DummyLayer] = []
     for layer_type, options in zip(layer_types, kwargs, strict=True):
         if layer_type in _FULL:
-            layers.append(BufferLayer(capacity))
+            layers.append(BufferLayer(capacity, blank))
         elif layer_type in _SLIDING:
             layers.append(SlidingBufferLayer(capacity, options["sliding_window"]))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -10,14 +11,14 @@ from torch import Tensor
 
 from engine.facts import Facts, measure, positions, unpack
 from engine.gamma import GammaSchedule
+from engine.graphs import Step
+from engine.judge import Ending, Judged, end, judge
 from engine.model import Model
 from engine.proposers import Committed, Proposal, Proposer, Room
 from engine.round import CorrectionKind, Cut, Origin, Round, Sampling, StopReason
-from engine.rows import best as best_tokens
-from engine.sampling import Penalties, draw, has_penalties, scores, uniform_draws
+from engine.sampling import Penalties, has_penalties, uniform_draws
 from engine.stopping import Stopping
 from engine.timing import PhaseClock
-from engine.verify import accept, accept_greedy, correction
 
 
 class Uniforms(NamedTuple):
@@ -93,6 +94,8 @@ class Decoder:
         gamma, asked = self._gamma(t)
         before = (target.length(), proposer.length(), target.calls, proposer.calls)
 
+        target.prepare((gamma + 1,), keep=gamma + 1)
+        proposer.prepare(gamma)
         clock.begin()
         uniforms = self._draw_uniforms(gamma)
         # 1. Propose: γ candidates, each drawn from its own q.
@@ -106,26 +109,14 @@ class Decoder:
         clock.mark("score")
 
         # 3. Accept: the longest prefix that passes the test.
-        penalties = self._penalties.along(proposal.tokens) if self._penalties is not None else None
-        target_scores = scores(logits, self.sampling, penalties, into=self._room.scores[k : 2 * k + 1])
-        p = torch.softmax(target_scores, dim=-1, out=self._room.probabilities[k : 2 * k + 1])
-        best = best_tokens(target_scores)
-        if self.sampling.greedy:
-            verdict = accept_greedy(best, p, proposal.q, proposal.tokens)
-        else:
-            verdict = accept(p, proposal.q, proposal.tokens, uniforms.tests[:k])
+        judged = self._accept(logits, proposal, uniforms.tests[:k])
 
-        # 4. Correct: one token from the residual, or the bonus from p when everything was accepted. Greedy: the argmax.
-        if self.sampling.greedy:
-            final, tests = None, None
-            token = best.index_select(0, verdict.accepted.reshape(1))
-        else:
-            final, tests = correction(p, proposal.q, verdict.accepted), uniforms.tests[:k]
-            token = draw(final.weights, uniforms.draws[-1:])
-        self._tape.index_copy_(0, (t + verdict.accepted).reshape(1), token)
+        # 4. Correct: one token from the residual, or the bonus from p when everything was accepted.
+        ending = self._correct(judged, proposal, uniforms.draws[-1:])
+        self._tape.index_copy_(0, (t + judged.accepted).reshape(1), ending.token)
         clock.mark("accept")
 
-        measured = measure(target_scores, p, proposal, best, verdict, tests, final, token, self.top, self._room)
+        measured = self._measure(judged, ending, proposal, uniforms.tests[:k])
         clock.mark("record")
         packed = measured.tolist()  # the round's only transfer, and its only synchronisation
         clock.transferred()
@@ -175,6 +166,37 @@ class Decoder:
             draft_calls=proposer.calls - before[3],
             times=clock.finish(),
         )
+
+    def _accept(self, logits: Tensor, proposal: Proposal, tests: Tensor) -> Judged:
+        penalties = self._penalties.along(proposal.tokens) if self._penalties is not None else None
+
+        def step(logits: Tensor, tokens: Tensor, tests: Tensor) -> Judged:
+            return judge(logits, tokens, tests, proposal.q, self.sampling, penalties, self._room)
+
+        return Judged(*self._run("accept", step, proposal, logits, proposal.tokens, tests))
+
+    def _correct(self, judged: Judged, proposal: Proposal, uniform: Tensor) -> Ending:
+        def step(uniform: Tensor, *judged: Tensor) -> Ending:
+            return end(Judged(*judged), proposal.q, uniform, self.sampling.greedy)
+
+        return Ending(*self._run("correct", step, proposal, uniform, *judged))
+
+    def _measure(self, judged: Judged, ending: Ending, proposal: Proposal, tests: Tensor) -> Tensor:
+        split = len(judged)
+
+        def step(tokens: Tensor, tests: Tensor, *found: Tensor) -> tuple[Tensor]:
+            drafted = replace(proposal, tokens=tokens)
+            judged, ending = Judged(*found[:split]), Ending(*found[split:])
+            return (measure(judged, ending, drafted, tests, self.top, self._room, self.sampling.greedy),)
+
+        return self._run("measure", step, proposal, proposal.tokens, tests, *judged, *ending)[0]
+
+    def _run(self, name: str, step: Step, proposal: Proposal, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """A step as a replayed graph, where all that it reads besides its inputs is always at the same place."""
+        graphs = self.target.graphs
+        if graphs is None or self._penalties is not None or self.sampling.logit_bias or not self._room.holds(proposal):
+            return step(*inputs)
+        return graphs.run((name, self._room.scores.data_ptr()), step, *inputs)
 
     def _gamma(self, t: int) -> tuple[int, int]:
         """(γ that both contexts leave room for, γ asked for)."""

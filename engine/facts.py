@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from engine.errors import NumericalError
+from engine.judge import Ending, Judged
 from engine.proposers import Proposal, Room
 from engine.round import Alternatives, Fate, Position
 from engine.rows import rank
 from engine.rows import top as top_tokens
 from engine.sampling import REMOVED
-from engine.verify import Correction, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +55,28 @@ class Facts:
 
 
 def measure(
-    target_scores: Tensor,
-    p: Tensor,
-    proposal: Proposal,
-    best: Tensor,
-    verdict: Verdict,
-    uniform: Tensor | None,
-    correction: Correction | None,
-    token: Tensor,
-    top: int,
-    room: Room,
+    judged: Judged, ending: Ending, proposal: Proposal, tests: Tensor, top: int, room: Room, greedy: bool
 ) -> Tensor:
     """Everything that a round records, packed into one flat float32 tensor on the device.
 
     Args:
-        target_scores, p: (k+1, vocab) float32; best: (k+1,) int64 argmax of each row.
-        uniform: (k,) float32, and correction: the residual; both None at temperature 0, where nothing is drawn.
-        token: (1,) int64, the correction or bonus.
+        tests: (k,) float32, the u of the acceptance tests; not looked at at temperature 0.
         room: where the target's rows are, and the proposer's if it put them there.
     """
     k = proposal.tokens.shape[0]
-    row = verdict.accepted.reshape(1)
+    target_scores, p, best, accepted, candidate_p, candidate_q = judged
+    token, weights, mass, fallback = ending
+    row = accepted.reshape(1)
     p_token = p.index_select(0, row)[0, token]
     q_token = proposal.q.index_select(0, row.clamp(max=k - 1))[0, token] if k else torch.zeros_like(p_token)
-    if uniform is None or correction is None:
-        drawn, mass, fallback = torch.ones_like(p_token), torch.zeros_like(p_token), torch.zeros_like(p_token)
-        uniform = torch.zeros_like(verdict.candidate_p)
+    if greedy:
+        drawn, tests = torch.ones_like(p_token), torch.zeros_like(candidate_p)
         overlap = proposal.tokens == best[:k]
     else:
-        drawn, mass = correction.weights[0, token] / correction.weights.sum(), correction.mass
-        fallback = correction.fallback
+        drawn = weights[0, token] / weights.sum()
         overlap = torch.minimum(p[:k], proposal.q).sum(-1)
     parts = [
-        verdict.accepted,
+        accepted,
         token,
         drawn,
         p_token,
@@ -95,9 +84,9 @@ def measure(
         mass,
         fallback,
         proposal.tokens,
-        verdict.candidate_p,
-        verdict.candidate_q,
-        uniform,
+        candidate_p,
+        candidate_q,
+        tests,
         overlap,
         rank(target_scores[:k], proposal.tokens),
     ]

@@ -9,6 +9,7 @@ through their own module.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,17 @@ class _Layer:
     down: Projection
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a block of positions stands in the text and in the cache."""
+
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None
+    store: Callable[[BufferLayer, Tensor, Tensor], tuple[Tensor, Tensor]]
+    """Puts a layer's new keys and values into its cache → all those that the block may attend to."""
+
+
 class FusedForward:
     """Runs a Llama-shaped module on a `RollbackCache`.
 
@@ -63,6 +75,12 @@ class FusedForward:
         self._scale = float(attention.scaling)
         self._layers = [_read_layer(layer, self._heads, self._kv_heads, rearrange) for layer in body.layers]
         self._cos = self._sin = torch.empty(0)
+        self._outgrown: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def device(self) -> torch.device:
+        """Where all of it runs."""
+        return self._embedding.device
 
     def forward(
         self, ids: Tensor, cache: RollbackCache, keep: int, taps: tuple[int, ...] | None
@@ -73,14 +91,40 @@ class FusedForward:
             (keep, vocab) logits and, unless `taps` is None, the (n, (taps + 1) · hidden) states: the residual stream
             after so many layers each, then the one after the final norm.
         """
+        n, start = ids.shape[0], cache.filled()
+        cos, sin = self._angles(start + n)
+        place = _Place(cos[start : start + n], sin[start : start + n], self._mask(start, n), BufferLayer.update)
+        return self._through(ids, cache, place, keep, taps)
+
+    def forward_at(
+        self, ids: Tensor, positions: Tensor, cache: RollbackCache, extent: int, keep: int, taps: tuple[int, ...] | None
+    ) -> tuple[Tensor, Tensor]:
+        """`forward` in the form that a CUDA graph can hold: the same kernels whatever the cache holds.
+
+        Attention goes over the first `extent` positions and hides those behind each query. The cache's lengths stay.
+
+        Args:
+            ids, positions: (n,) int64, n ≤ PACKED_QUERIES; the positions below `extent`.
+        """
+        cos, sin = self._angles(extent)
+        hidden = torch.arange(extent, device=positions.device)[None] > positions[:, None]
+        mask = torch.zeros(hidden.shape, dtype=self._embedding.dtype, device=positions.device)
+        mask.masked_fill_(hidden, float("-inf"))
+
+        def store(slot: BufferLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            return slot.put(positions, extent, keys, values)
+
+        place = _Place(cos[positions], sin[positions], mask.repeat(self._groups, 1), store)
+        return self._through(ids, cache, place, keep, taps)
+
+    def _through(
+        self, ids: Tensor, cache: RollbackCache, place: _Place, keep: int, taps: tuple[int, ...] | None
+    ) -> tuple[Tensor, Tensor]:
         n = ids.shape[0]
-        start = cache.filled()
-        cos, sin = self._angles(start, start + n)
-        mask = self._mask(start, n)
         x = functional.embedding(ids, self._embedding)
         tapped = []
         for depth, (layer, slot) in enumerate(zip(self._layers, cache.layers, strict=True), start=1):
-            x = self._attend(layer, x, slot, cos, sin, mask)
+            x = self._attend(layer, x, slot, place)
             h = functional.rms_norm(x, (self._width,), layer.mlp_norm, self._eps)
             h = layer.gate_up(h)
             h = functional.silu(h[:, : self._inner]).mul_(h[:, self._inner :])
@@ -92,9 +136,7 @@ class FusedForward:
         x = functional.rms_norm(x, (self._width,), self._norm, self._eps)
         return self._head(x[x.shape[0] - keep :]), torch.cat([*tapped, x], dim=-1) if tapped else x
 
-    def _attend(
-        self, layer: _Layer, x: Tensor, slot: BufferLayer, cos: Tensor, sin: Tensor, mask: Tensor | None
-    ) -> Tensor:
+    def _attend(self, layer: _Layer, x: Tensor, slot: BufferLayer, place: _Place) -> Tensor:
         n, width = x.shape[0], self._head_dim
         h = functional.rms_norm(x, (self._width,), layer.norm, self._eps)
         qkv = layer.qkv(h).view(n, self._heads + 2 * self._kv_heads, width)
@@ -102,33 +144,36 @@ class FusedForward:
         if layer.head_norm is not None:
             qk = functional.rms_norm(qk, (width,), None, self._eps) * layer.head_norm
         # Rotary embedding: the sign of the rotated half is folded into `sin`.
-        qk = torch.addcmul(qk * cos, qk.roll(width // 2, -1), sin)
+        qk = torch.addcmul(qk * place.cos, qk.roll(width // 2, -1), place.sin)
         new_keys = qk[:, self._heads :].transpose(0, 1)[None]
         new_values = qkv[:, self._heads + self._kv_heads :].transpose(0, 1)[None]
-        keys, values = slot.update(new_keys, new_values)
+        keys, values = place.store(slot, new_keys, new_values)
         if n <= PACKED_QUERIES:
             queries = qk[:, : self._heads].view(n, self._kv_heads, self._groups, width)
             queries = queries.permute(1, 2, 0, 3).reshape(1, self._kv_heads, self._groups * n, width)
-            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self._scale)
+            out = functional.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=place.mask, scale=self._scale
+            )
             out = out.view(self._kv_heads, self._groups, n, width).permute(2, 0, 1, 3)
         else:
             queries = qk[:, : self._heads].transpose(0, 1)[None]
-            causal = mask is None
+            causal = place.mask is None
             out = functional.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=mask, is_causal=causal, scale=self._scale, enable_gqa=True
+                queries, keys, values, attn_mask=place.mask, is_causal=causal, scale=self._scale, enable_gqa=True
             )[0].transpose(0, 1)
         return x + layer.out(out.reshape(n, self._heads * width))
 
-    def _angles(self, start: int, end: int) -> tuple[Tensor, Tensor]:
-        """((n, 1, head_dim) cos, the same of sin with the first half negated) of positions start … end − 1."""
+    def _angles(self, end: int) -> tuple[Tensor, Tensor]:
+        """((≥ end, 1, head_dim) cos, the same of sin with the first half negated) of positions 0, 1, 2, …"""
         if end > self._cos.shape[0]:
             size = max(end, 2 * self._cos.shape[0], 256)
             positions = torch.arange(size, device=self._embedding.device)[None]
             cos, sin = self._rotary(self._embedding[:1], position_ids=positions)
             half = self._head_dim // 2
+            self._outgrown.append((self._cos, self._sin))  # captured graphs go on reading them
             self._cos = cos[0][:, None].contiguous()
             self._sin = torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1)[:, None].contiguous()
-        return self._cos[start:end], self._sin[start:end]
+        return self._cos, self._sin
 
     def _mask(self, start: int, n: int) -> Tensor | None:
         """Which of the start + n cached positions each query sees; None where the kernel's own causality is enough."""

@@ -17,6 +17,8 @@ from engine.attention import use_packed_attention
 from engine.cache import RollbackCache, cache_length, make_cache, roll_back
 from engine.errors import PairError
 from engine.fused import FusedForward, fuse
+from engine.graphs import Graphs
+from engine.replayed import ReplayedForward, extent_for
 
 PREFILL_BLOCK = 4096
 """Prompt positions fed in one forward; longer prompts go in blocks so that activations stay bounded."""
@@ -31,6 +33,7 @@ class Model:
         vocab_size: width of its logits.
         context_length: positions it was made for; None when its config does not say.
         calls: forwards since the sequence began.
+        graphs: where short forwards are captured and replayed; None where each is called anew.
     """
 
     def __init__(self, module: Any, name: str, fused: bool = True) -> None:
@@ -45,6 +48,8 @@ class Model:
         self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache = make_cache(module.config, 0)
         self._fused: FusedForward | None = fuse(module) if fused else None
+        self._replayed: ReplayedForward | None = None
+        self.graphs: Graphs | None = None
         if self._fused is None:
             use_packed_attention(module)
         self._taps: tuple[int, ...] | None = None
@@ -66,8 +71,28 @@ class Model:
 
     def begin(self, capacity: int) -> None:
         """Start a sequence with an empty cache that has room for `capacity` positions."""
-        self._cache = make_cache(self.module.config, capacity)
         self.calls = 0
+        if self.graphs is None or not isinstance(self._cache, RollbackCache):
+            self._cache = make_cache(self.module.config, capacity)
+        elif self._cache.capacity() >= capacity:
+            self._cache.reset()  # the same memory again: captured graphs know no other
+        else:
+            self.graphs.clear()
+            self._cache = make_cache(self.module.config, extent_for(capacity), blank=True)
+
+    def use_graphs(self, graphs: Graphs) -> bool:
+        """Capture short forwards and replay them from now on, where they are fused ones; whether they are."""
+        if self._fused is None:
+            return False
+        self.graphs, self._replayed = graphs, ReplayedForward(self._fused, graphs)
+        self._cache = make_cache(self.module.config, 0, blank=True)
+        return True
+
+    def prepare(self, sizes: tuple[int, ...], keep: int) -> None:
+        """Capture the forwards over so many positions that come next, with `keep` as in `forward`, at most."""
+        if self._replayed is not None and isinstance(self._cache, RollbackCache):
+            with torch.inference_mode():
+                self._replayed.prepare(sizes, self._cache, keep, self._taps)
 
     def catch_hidden(self, taps: tuple[int, ...] = ()) -> None:
         """From now on keep the last forward's hidden states in `hidden`, (n, (taps + 1) · hidden).
@@ -97,11 +122,14 @@ class Model:
             keep: how many of the last positions' logits to return.
 
         Returns:
-            (keep, vocab) logits in the model's dtype.
+            (keep, vocab) logits in the model's dtype. With graphs, the next forward of this size overwrites them.
         """
+        return self._forward(self._replayed or self._fused, ids, keep)
+
+    def _forward(self, fused: ReplayedForward | FusedForward | None, ids: Tensor, keep: int) -> Tensor:
         self.calls += 1
-        if self._fused is not None and isinstance(self._cache, RollbackCache):
-            logits, hidden = self._fused.forward(ids, self._cache, keep, self._taps)
+        if fused is not None and isinstance(self._cache, RollbackCache):
+            logits, hidden = fused.forward(ids, self._cache, keep, self._taps)
             if self._taps is not None:
                 self.hidden = hidden
             return logits
@@ -114,7 +142,7 @@ class Model:
         """Feed a prompt in as few forwards as memory allows; returns the caught hidden states, block by block."""
         hidden = []
         for start in range(0, ids.shape[0], PREFILL_BLOCK):
-            self.forward(ids[start : start + PREFILL_BLOCK], 1)
+            self._forward(self._fused, ids[start : start + PREFILL_BLOCK], 1)  # no graph: prompts differ in length
             if self._taps is not None and self.hidden is not None:
                 hidden.append(self.hidden)
         return hidden

@@ -18,6 +18,7 @@ from engine.decode import Decoder
 from engine.device import device_name
 from engine.errors import PairError, PromptError
 from engine.gamma import AutoGamma, FixedGamma, GammaSchedule
+from engine.graphs import Graphs, on_cuda
 from engine.memory import keep_freed_memory
 from engine.pair import Pair, PairOptions, load_pair
 from engine.proposers.feature_head import FeatureHead
@@ -104,7 +105,9 @@ class Session:
         seed: int = 0,
         stop: tuple[str, ...] = (),
         top: int = 5,
+        graphs: bool = True,
     ) -> None:
+        """`graphs`: on a GPU, replay steps as CUDA graphs where that can be done."""
         self.pair = pair
         self._sampling = sampling
         self._gamma = gamma
@@ -124,6 +127,8 @@ class Session:
         self._clock = PhaseClock(device, time.perf_counter_ns())
         if pair.proposer.taps is not None:
             pair.target.catch_hidden(pair.proposer.taps)
+        if device.type == "cuda" and graphs:
+            self._capture_steps()
         self._decoder = Decoder(
             pair.target, pair.proposer, sampling, self._schedule(), self._generator, self._clock, top
         )
@@ -149,6 +154,25 @@ class Session:
     @property
     def stop_reason(self) -> StopReason | None:
         return self._decoder.stop_reason
+
+    @property
+    def uncaptured(self) -> str | None:
+        """Why steps on a GPU are called one kernel at a time; None where they are replayed as CUDA graphs."""
+        target = self.pair.target
+        if target.output_device.type != "cuda":
+            return None
+        if target.graphs is None:
+            return f"{target.name} runs through its own module: its forwards are called, not replayed as CUDA graphs."
+        if target.graphs.failure is not None:
+            return f"CUDA graphs are not used, every kernel is launched anew: {target.graphs.failure.rstrip('.')}."
+        return None
+
+    def _capture_steps(self) -> None:
+        """Let a target on one GPU, and a draft beside it, replay their steps as CUDA graphs."""
+        graphs = Graphs(on_cuda(self.pair.target.output_device))
+        target, draft = self.pair.target, self.pair.draft_model
+        if target.use_graphs(graphs) and draft is not None and draft.device == target.device:
+            draft.use_graphs(graphs)
 
     def encode(self, prompt: str | list[dict[str, Any]], *, chat: bool | None = None) -> tuple[int, ...]:
         """The token ids of a prompt.

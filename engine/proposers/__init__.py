@@ -90,6 +90,9 @@ class Proposer(Protocol):
     def begin(self, ids: Tensor, capacity: int) -> None:
         """Start a sequence: take in all but the last of the (t,) prompt ids; room for `capacity` positions."""
 
+    def prepare(self, gamma: int) -> None:
+        """Get ready for drafting up to γ candidates, outside of the round's time."""
+
     def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
         """Draft up to γ candidates; `uniforms`: (γ,) float64, one a draw (unused at temperature 0)."""
 

@@ -9,7 +9,7 @@ from engine.model import Model
 from engine.proposers import Committed, Proposal, Room
 from engine.round import Sampling
 from engine.rows import best
-from engine.sampling import draw, scores
+from engine.sampling import Penalties, draw, scores
 from engine.vocab_map import VocabMap
 
 
@@ -36,6 +36,8 @@ class DraftModel:
         self._map = vocab_map
         self._sampling = sampling
         self._min_prob = min_prob
+        # The argmax needs no q; what is recorded of it is then made for all candidates at once.
+        self._needs_q = not sampling.greedy or min_prob > 0.0
 
     @property
     def context_length(self) -> int | None:
@@ -49,6 +51,9 @@ class DraftModel:
         self.model.begin(capacity)
         self.model.prefill(self._map.to_draft(ids[:-1].to(self.model.device)))
 
+    def prepare(self, gamma: int) -> None:
+        self.model.prepare((2, *[1] * gamma), keep=1)
+
     def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
         target_device = committed.ids.device
         # What the cache lacks: the pending token, and after a full acceptance also the last candidate (clause C10).
@@ -57,15 +62,10 @@ class DraftModel:
         room = committed.room or Room.of(gamma, self._map.target_vocab, target_device)
         tokens: list[Tensor] = []
         stop = None
-        # The argmax needs no q; what is recorded of it is then made for all candidates at once.
-        needs_q = not self._sampling.greedy or self._min_prob > 0.0
         for i in range(gamma):
-            logits = self._map.to_target(self.model.forward(self._map.to_draft(feed), 1)).to(target_device)
-            row = scores(logits, self._sampling, penalties, into=room.scores[i : i + 1])
+            logits = self.model.forward(self._map.to_draft(feed), 1)
+            (token,) = self._choose(i, logits.to(target_device), uniforms[i : i + 1], room, penalties)
             q = room.probabilities[i : i + 1]
-            if needs_q:
-                torch.softmax(row, dim=-1, out=q)
-            token = best(row) if self._sampling.greedy else draw(q, uniforms[i : i + 1])
             tokens.append(token)
             if self._min_prob > 0.0 and i + 1 < gamma and float(q[0, token]) < self._min_prob:
                 stop = "min-prob"
@@ -74,9 +74,24 @@ class DraftModel:
                 penalties = penalties.along(token).last()
             feed = token.to(self.model.device)
         every, q = room.scores[: len(tokens)], room.probabilities[: len(tokens)]
-        if not needs_q:
+        if not self._needs_q:
             torch.softmax(every, dim=-1, out=q)
         return Proposal(torch.cat(tokens), q, every, stop)
+
+    def _choose(
+        self, i: int, logits: Tensor, uniform: Tensor, room: Room, penalties: Penalties | None
+    ) -> tuple[Tensor, ...]:
+        """((1,) id of candidate i,); its scores and q are then row i of the room."""
+
+        def step(logits: Tensor, uniform: Tensor) -> tuple[Tensor, ...]:
+            row = scores(self._map.to_target(logits), self._sampling, penalties, into=room.scores[i : i + 1])
+            q = torch.softmax(row, dim=-1, out=room.probabilities[i : i + 1]) if self._needs_q else row
+            return (best(row) if self._sampling.greedy else draw(q, uniform),)
+
+        graphs = self.model.graphs
+        if graphs is None or penalties is not None or self._sampling.logit_bias:
+            return step(logits, uniform)
+        return graphs.run(("choose", i, room.scores.data_ptr()), step, logits, uniform)
 
     def observe(self, hidden: Tensor) -> None:
         """A plain draft model looks at tokens only."""

@@ -112,6 +112,9 @@ class FeatureHead:
         if self._firm < ready:
             self._read(self._prompt[self._firm : ready], ready)
 
+    def prepare(self, gamma: int) -> None:
+        """Its forwards are called, not replayed."""
+
     def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
         t = committed.ids.shape[0]
         state = self._read(committed.ids[self._firm :], t)

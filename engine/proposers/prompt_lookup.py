@@ -32,6 +32,9 @@ class PromptLookup:
     def begin(self, ids: Tensor, capacity: int) -> None:
         self._index = NgramIndex(self.longest)
 
+    def prepare(self, gamma: int) -> None:
+        """Looking tokens up needs nothing."""
+
     def propose(self, committed: Committed, gamma: int, uniforms: Tensor) -> Proposal:
         self._index.extend(committed.host_ids)
         found = self._index.continuation(gamma)

@@ -33,7 +33,7 @@ class LineReporter:
     def round(self, round_: Round, output_tokens: int) -> None:
         pass
 
-    def refused(self, sentence: str) -> None:
+    def remark(self, sentence: str) -> None:
         click.echo(f"specview: {showable(sentence)}", err=True)
 
 
@@ -44,7 +44,7 @@ class SilentReporter:
 
     def round(self, round_: Round, output_tokens: int) -> None: ...
 
-    def refused(self, sentence: str) -> None: ...
+    def remark(self, sentence: str) -> None: ...
 
 
 class BarReporter:
@@ -62,7 +62,7 @@ class BarReporter:
     def round(self, round_: Round, output_tokens: int) -> None:
         self._progress.update(self._task, description="decoding", total=self._limit, completed=output_tokens)
 
-    def refused(self, sentence: str) -> None:
+    def remark(self, sentence: str) -> None:
         self._progress.console.print(f"specview: {showable(sentence)}", markup=False, highlight=False)
 
 

@@ -42,8 +42,8 @@ class Reporter(Protocol):
     def round(self, round_: Round, output_tokens: int) -> None:
         """A round was recorded; `output_tokens` counts the sequence's output so far."""
 
-    def refused(self, sentence: str) -> None:
-        """A prompt could not be run; the run goes on."""
+    def remark(self, sentence: str) -> None:
+        """Something that the person should know, such as a prompt that could not be run; the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,7 @@ class _Recorder:
                 if self.settings.single_prompt:
                     raise
                 self.refusals.append(error)
-                self.reporter.refused(str(error))
-                self.writer.set_status("running", str(error))
+                self._remark(str(error))
             else:
                 if self.settings.from_stdin:
                     self.writer.set_status("running", "waiting for the next prompt")
@@ -166,6 +165,10 @@ class _Recorder:
                 return
         if self.refusals and not self.sequences:
             raise SpecviewError("No prompt could be run, so nothing was recorded; mend them and try again.")
+
+    def _remark(self, sentence: str) -> None:
+        self.reporter.remark(sentence)
+        self.writer.set_status("running", sentence)
 
     def close(self, status: Status, message: str | None) -> None:
         if self._open is not None:
@@ -228,6 +231,8 @@ class _Recorder:
                     break
         self.writer.end_sequence(handle, session.stop_reason or "interrupted")
         self._open = None
+        if session.uncaptured is not None and self.sequences == 1:
+            self._remark(session.uncaptured)
 
     def _measure(self, session: Session, ids: tuple[int, ...]) -> Baseline | None:
         """Plain decoding and the cost curve, once a run. An auto γ needs the curve even where no baseline is wanted."""

@@ -3,8 +3,9 @@
     python -m tests.benchmarks.engine_gpu [--device cuda] [--size small|1b|8b|tiny] [--tokens 128] [-o FILE]
 
 Random weights agree on nothing, so the draft is the target itself without its last layers, and only times are looked
-at: round time over the time of its forwards alone, recording on and off, and transformers' assisted generation with
-the same two modules. `--device cpu --size tiny` runs the same script anywhere.
+at: round time over the time of its forwards alone (replayed graphs on both sides), recording on and off, the same
+engine with every kernel launched anew, and transformers' assisted generation with the same two modules.
+`--device cpu --size tiny` runs the same script anywhere.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ SIZES = {  # hidden, intermediate, layers, heads, key heads, vocabulary, layers 
 }
 
 
-def make_session(size: str, device: torch.device, tokens: int) -> Session:
-    hidden, inner, layers, heads, kv_heads, vocab, kept = SIZES[size]
+def make_module(size: str, device: torch.device) -> LlamaForCausalLM:
+    hidden, inner, layers, heads, kv_heads, vocab, _ = SIZES[size]
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=vocab,
@@ -58,6 +59,11 @@ def make_session(size: str, device: torch.device, tokens: int) -> Session:
     with torch.device(device):
         module = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     module.generation_config.eos_token_id = None
+    return module
+
+
+def make_session(module: LlamaForCausalLM, size: str, device: torch.device, tokens: int, graphs: bool) -> Session:
+    *_, vocab, kept = SIZES[size]
     target = Model(module, f"llama-{size}")
     probe_rollback(target)
     draft = Model(skip_layers(module, range(kept)), "draft")
@@ -72,14 +78,16 @@ def make_session(size: str, device: torch.device, tokens: int) -> Session:
         target_name=target.name,
         choice=Choice(device, torch.bfloat16, "asked for", "asked for"),
     )
-    return Session(pair, sampling=sampling, gamma=GAMMA, max_new_tokens=tokens, seed=1)
+    return Session(pair, sampling=sampling, gamma=GAMMA, max_new_tokens=tokens, seed=1, graphs=graphs)
 
 
 def measure(size: str, device: torch.device, tokens: int, repeats: int) -> dict[str, float]:
-    session = make_session(size, device, tokens)
+    module = make_module(size, device)
+    session = make_session(module, size, device, tokens, graphs=True)
+    calling = make_session(module, size, device, tokens, graphs=False)
     ids = tuple(range(10, 74))
 
-    def decode() -> int:
+    def decode(session: Session) -> int:
         session.prefill(0, None, ids)
         count = output_length(list(session.decode()))
         synchronise(device)
@@ -113,16 +121,20 @@ def measure(size: str, device: torch.device, tokens: int, repeats: int) -> dict[
 
     calls = {
         "floor": bare,
-        "engine": decode,
+        "engine": lambda: decode(session),
+        "called": lambda: decode(calling),
         "recorded": recorded,
         "assisted": assisted(session, ids, Sampling(temperature=1.0), tokens),
     }
     times = in_turns(calls, repeats)
+    if device.type == "cuda":
+        print(f"{size}: {session.uncaptured or 'steps are replayed as CUDA graphs'}")
     return {
         "tokens_per_round": output_length(rounds) / len(rounds),
         "round_ms": sum(r.times.round_ns or 0 for r in rounds) / len(rounds) / 1e6,
         "engine_over_floor": ratio(times["engine"], times["floor"], False, "wall"),
         "recorded_over_engine": ratio(times["recorded"], times["engine"], False, "wall"),
+        "called_over_engine": ratio(times["called"], times["engine"], True, "wall"),
         "assisted_over_recorded": ratio(times["assisted"], times["recorded"], True, "wall"),
     }
 

@@ -21,6 +21,7 @@ from transformers import (
 
 from engine.decode import Decoder
 from engine.gamma import FixedGamma
+from engine.graphs import Graphs
 from engine.model import Model
 from engine.proposers.draft_model import DraftModel
 from engine.round import Round, Sampling
@@ -123,12 +124,16 @@ class TableModel:
         self.device = self.output_device = torch.device("cpu")
         self.dtype = torch.float32
         self.hidden: Tensor | None = None
+        self.graphs: Graphs | None = None
         self.calls = 0
         self._fed: list[int] = []
 
     def begin(self, capacity: int) -> None:
         self._fed = []
         self.calls = 0
+
+    def prepare(self, sizes: tuple[int, ...], keep: int) -> None:
+        """A table has nothing to capture."""
 
     def prefill(self, ids: Tensor) -> list[Tensor]:
         self._fed += ids.tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine import decode
+from engine import judge
 from engine.proposers import Committed, Proposal
 from engine.proposers.draft_model import DraftModel
 from engine.round import Sampling
@@ -59,7 +59,7 @@ def test_sampling_the_correction_from_p_is_noticed(monkeypatch: pytest.MonkeyPat
     def from_p(p: torch.Tensor, q: torch.Tensor, accepted: torch.Tensor) -> Correction:
         return Correction(p.index_select(0, accepted.reshape(1)), torch.ones(()), torch.zeros((), dtype=torch.bool))
 
-    monkeypatch.setattr(decode, "correction", from_p)
+    monkeypatch.setattr(judge, "correction", from_p)
     assert fit(SETTINGS["plain"], gamma=2, runs=RUNS // 4) < SIGNIFICANCE
 
 
@@ -102,7 +102,7 @@ def test_a_draft_whose_q_is_not_what_it_drew_from_is_noticed(spoil: Callable[...
 def test_verification_without_the_settings_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     sampling = SETTINGS["top-k"]
     plain = Sampling(temperature=1.0)
-    monkeypatch.setattr(decode, "scores", lambda logits, _sampling, penalties, into: scores(logits, plain, into=into))
+    monkeypatch.setattr(judge, "scores", lambda logits, _sampling, penalties, into: scores(logits, plain, into=into))
     assert fit(sampling, gamma=2, runs=RUNS // 4) < SIGNIFICANCE
 
 
