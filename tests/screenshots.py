@@ -24,8 +24,8 @@ from tests.tui.driving import until
 FOLDER = Path("screenshots")
 TRACES = (Path("traces/sample.db"), Path("traces/lesson.db"))
 
-AT_THE_ROUND = ("pagedown", "pagedown", *("right",) * 4)
-"""To round 25 of the sample: two candidates accepted, one rejected, one discarded."""
+AT_THE_ROUND = ("pagedown",) * 4
+"""To round 41 of the sample: one candidate accepted, one rejected, one discarded."""
 
 
 @dataclass(frozen=True)
