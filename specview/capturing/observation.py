@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from engine.round import PhaseTimes
@@ -53,6 +54,22 @@ class Observation:
     times: PhaseTimes
     target_calls: int
     draft_calls: int
+
+    def on_host(self) -> Observation:
+        """The observation in the processor's memory: itself, or a copy made with one transfer a matrix."""
+        logits = self.draft_logits
+        several = (self.sequence, self.output, self.target_scores, self.draft_scores, self.target_logits)
+        if all(one is None or one.device.type == "cpu" for one in (*several, *(logits or ()))):
+            return self
+        return replace(
+            self,
+            sequence=self.sequence.cpu(),
+            output=self.output.cpu(),
+            target_scores=self.target_scores.cpu(),
+            draft_scores=None if self.draft_scores is None else self.draft_scores.cpu(),
+            target_logits=None if self.target_logits is None else self.target_logits.cpu(),
+            draft_logits=tuple(torch.stack(logits).cpu()) if logits else logits,
+        )
 
     @property
     def proposed(self) -> int:

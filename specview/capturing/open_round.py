@@ -42,7 +42,7 @@ class OpenRound:
     draft_scores: Tensor | None = None
     """(n, V)."""
     draft_logits: list[Tensor] = field(default_factory=list)
-    """(V,) of each draft forward."""
+    """(1, …, V) of each draft forward, of which the last row is wanted: cut out when there is time."""
     draft_calls: int = 0
     draft_kv: int | None = None
     draft_kv_proposed: int | None = None
@@ -117,7 +117,7 @@ class OpenRound:
             target_scores=self.scores,
             draft_scores=self.draft_scores,
             target_logits=self.target_logits,
-            draft_logits=tuple(self.draft_logits[-n:]) if own else None,
+            draft_logits=tuple(logits[0, -1] for logits in self.draft_logits[-n:]) if own else None,
             matches=None if self.matches is None else int(self.matches),
             point_mass=point_mass,
             draft_stop=self.stop,

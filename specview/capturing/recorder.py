@@ -212,7 +212,7 @@ class Recorder:
         logits = getattr(output, "logits", None)
         if self._drafting:
             if logits is not None and self._wants_logits:
-                this.draft_logits.append(logits[0, -1])
+                this.draft_logits.append(logits)
         elif this.target_calls == 1:
             this.score_ends = this.mark()
             if logits is not None and self._wants_logits:

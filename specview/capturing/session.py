@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.round import RunInfo, Sequence, Status, StopReason
 from engine.vocabulary import Vocabulary
-from specview.capturing.analysis import TWICE, settings_applied_twice, to_round
+from specview.capturing.analysis import TWICE, settings_applied_twice, to_rounds
 from specview.capturing.backlog import Backlog
 from specview.capturing.deviation import NOTICEABLE
 from specview.capturing.facts import Facts, as_run, facts_of
@@ -187,17 +187,25 @@ class Session:
     # --- in the worker, or in the threads that generate
 
     def _analyse(self, call: _Open, rounds: list[Observation], scratch: Scratch) -> None:
-        for seen in rounds:
-            if self._over():
-                return
-            found = to_round(seen, call.facts.context, scratch)
-            with self._lock:
+        if not rounds or self._over():
+            return
+        try:
+            found = to_rounds(rounds, call.facts.context, scratch)
+        except Exception:
+            if len(rounds) == 1:
+                raise
+            # One of them is at fault: those before it are kept.
+            for seen in rounds:
+                self._analyse(call, [seen], scratch)
+            raise
+        with self._lock:
+            for seen, one in zip(rounds, found, strict=True):
                 if self._over():
                     return
-                self._explain(call.run, found.tokens())
-                self._writer.add_round(call.sequence, found)
-                if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in found.positions):
-                    self._examine(call.run, seen, call.facts)
+                self._explain(call.run, one.tokens())
+                self._writer.add_round(call.sequence, one)
+                if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in one.positions):
+                    self._examine(call.run, seen, call.facts, scratch)
 
     def _end(self, call: _Open, rounds: list[Observation], reason: StopReason) -> None:
         self._analyse(call, rounds, call.scratch)
@@ -232,10 +240,10 @@ class Session:
         self._writer.set_status("running", note, run=id_)
         return run
 
-    def _examine(self, run: _Run, seen: Observation, facts: Facts) -> None:
+    def _examine(self, run: _Run, seen: Observation, facts: Facts, scratch: Scratch) -> None:
         """Say in the run why q is off, once, where the reason is known."""
         run.examined = True
-        if settings_applied_twice(seen, facts.context):
+        if settings_applied_twice(seen, facts.context, scratch):
             run.note = " ".join(sentence for sentence in (TWICE, run.note) if sentence)
             self._writer.set_status("running", run.note, run=run.id)
 

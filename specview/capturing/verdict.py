@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from engine.round import CorrectionKind, Cut, Fate, Origin
-from specview.capturing.columns import Matrices
 from specview.capturing.observation import Observation
+from specview.capturing.passes import Floats
 from specview.capturing.settings import Asked
 
 
@@ -39,7 +39,7 @@ class Verdict:
     """Of the token that ended the round; None when a cut came before it."""
 
 
-def verdict(seen: Observation, context: Context, scores: Matrices, proposed: list[int], output: list[int]) -> Verdict:
+def verdict(seen: Observation, context: Context, proposed: list[int], output: list[int]) -> Verdict:
     """The verdict on the candidates `proposed`, of which `output` was committed.
 
     A correction never equals the candidate that it replaces, so the last committed token tells whether end-of-text or
@@ -52,7 +52,7 @@ def verdict(seen: Observation, context: Context, scores: Matrices, proposed: lis
     cut: Cut | None = None
     if inside:
         cut = "eos" if output[-1] in context.eos else "length"
-        matches = seen.matches if seen.matches is not None else _greedy_matches(context, scores, proposed)
+        matches = seen.matches if seen.matches is not None else _greedy_matches(seen, context, proposed)
         if matches is None and kept == n:
             matches = n
     accepted = kept if matches is None else matches
@@ -71,11 +71,11 @@ def verdict(seen: Observation, context: Context, scores: Matrices, proposed: lis
     return Verdict(accepted, judged, tuple(fates), tuple(origins), cut, kind)
 
 
-def _greedy_matches(context: Context, scores: Matrices, proposed: list[int]) -> int | None:
+def _greedy_matches(seen: Observation, context: Context, proposed: list[int]) -> int | None:
     """Greedy decoding keeps its count to itself; the same argmax of the same scores tells it again."""
     if not context.greedy or context.ensemble_weight is not None:
         return None
-    chosen = scores.token(scores.target.argmax(dim=-1)).tolist()
+    chosen = seen.target_scores.argmax(dim=-1).tolist()
     return next((i for i, token in enumerate(proposed) if token != chosen[i]), len(proposed))
 
 
@@ -95,34 +95,42 @@ def ending(
     seen: Observation,
     context: Context,
     found: Verdict,
-    scores: Matrices,
-    p: Tensor,
-    q: Tensor | None,
-    proposed: list[int],
     token: int,
+    p: Floats,
+    q: Floats | None,
+    *,
+    column: int,
+    rejected: int | None,
+    residual: Floats,
 ) -> Ending:
-    """Where the correction, bonus or target token came from (clauses C6 and C7); p: (n + 1, C), q: (n, C)."""
+    """Where the correction, bonus or target token came from (clauses C6 and C7).
+
+    Args:
+        token: the last one that was committed.
+        p, q: (columns,) the two distributions of the position where the round ended.
+        column, rejected: the columns of the token, and of the candidate of that position.
+        residual: (columns,) room for the residual.
+    """
     if found.kind is None:
         return Ending()
-    column = int(scores.column(torch.tensor([token], device=p.device)))
-    row = p[found.accepted]
-    target_prob = float(row[column])
+    target_prob = float(p[column])
     if found.kind != "correction":
         return Ending(token, 1.0 if context.greedy else target_prob, target_prob)
     if q is not None:
-        against = q[found.accepted]
-        draft_prob: float | None = float(against[column])
+        draft_prob: float | None = float(q[column])
     elif seen.point_mass:
-        rejected = scores.column(torch.tensor([proposed[found.accepted]], device=p.device))
-        against = torch.zeros_like(row).index_fill_(0, rejected, 1.0)
         draft_prob = 0.0
     else:
         return Ending(token, 1.0 if context.greedy else None, target_prob, None, 1.0 if context.greedy else None)
-    residual = (row - against).clamp_(min=0)
-    mass = float(residual.sum())
     if context.greedy:
         # Of two point masses that differ, the residual is the target's, whole.
         return Ending(token, 1.0, target_prob, draft_prob, 1.0)
+    if q is not None:
+        np.maximum(np.subtract(p, q, out=residual), 0.0, out=residual)
+    else:
+        residual[:] = p
+        residual[rejected] = 0.0
+    mass = float(residual.sum())
     # Only the ensemble has a fallback; plain assisted generation fails on a residual of zero before it gets here.
     fallback = mass <= torch.finfo(torch.float32).tiny
     prob = target_prob if fallback else float(residual[column]) / mass

@@ -283,10 +283,10 @@ def test_an_error_of_the_recording_never_reaches_generate(tmp_path, monkeypatch)
     torch.manual_seed(0)
     plain = target.generate(prompt(), **SAMPLED, assistant_model=draft)
 
-    def broken(seen, context, scratch):
+    def broken(rounds, context, scratch):
         raise ZeroDivisionError("the instrument is broken")
 
-    monkeypatch.setattr(session, "to_round", broken)
+    monkeypatch.setattr(session, "to_rounds", broken)
     captured = []
 
     def block():
@@ -306,7 +306,7 @@ def test_an_error_of_the_recording_never_reaches_generate(tmp_path, monkeypatch)
 
 def test_an_error_of_the_recording_is_a_note_on_the_users_own(tmp_path, monkeypatch):
     target, draft = pair()
-    monkeypatch.setattr(session, "to_round", lambda seen, context, scratch: 1 / 0)
+    monkeypatch.setattr(session, "to_rounds", lambda rounds, context, scratch: 1 / 0)
 
     def block():
         with specview.capture(tmp_path / "t.db"):

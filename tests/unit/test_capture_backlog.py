@@ -48,26 +48,26 @@ def test_what_is_recorded_does_not_depend_on_who_analyses_it_and_how_many_at_onc
 
 
 def test_rounds_are_analysed_by_the_thread_that_was_chosen(tmp_path, aside, monkeypatch):
-    to_round, threads = session.to_round, set()
+    to_rounds, threads = session.to_rounds, set()
 
     def noting(*arguments):
         threads.add((threading.current_thread().name == "specview-capture", torch.get_num_threads()))
-        return to_round(*arguments)
+        return to_rounds(*arguments)
 
-    monkeypatch.setattr(session, "to_round", noting)
+    monkeypatch.setattr(session, "to_rounds", noting)
     recorded(tmp_path / "t.db")
     assert threads == {(aside, 1)}
 
 
 def test_a_slow_instrument_holds_the_generation_back_and_loses_nothing(tmp_path, aside, monkeypatch):
-    calls, to_round = [], session.to_round
+    calls, to_rounds = [], session.to_rounds
 
-    def slow(*arguments):
-        calls.append(1)
-        time.sleep(0.01)
-        return to_round(*arguments)
+    def slow(rounds, *arguments):
+        calls.extend(rounds)
+        time.sleep(0.01 * len(rounds))
+        return to_rounds(rounds, *arguments)
 
-    monkeypatch.setattr(session, "to_round", slow)
+    monkeypatch.setattr(session, "to_rounds", slow)
     monkeypatch.setattr(worker, "_WAITING", 1)
     assert len(recorded(tmp_path / "t.db")) == len(calls)
 
@@ -102,9 +102,26 @@ def test_rounds_that_still_wait_when_the_block_ends_are_written(tmp_path, aside,
 def test_an_error_in_what_still_waited_is_told(tmp_path, aside, monkeypatch):
     monkeypatch.setattr(backlog, "ROUNDS", 1000)
     monkeypatch.setattr(backlog, "PATIENCE_NS", 10**15)
-    monkeypatch.setattr(session, "to_round", lambda *_: 1 / 0)
+    monkeypatch.setattr(session, "to_rounds", lambda *_: 1 / 0)
     with pytest.raises(CaptureError, match="stopped early: ZeroDivisionError"):
         recorded(tmp_path / "t.db")
+
+
+def test_a_round_that_cannot_be_analysed_takes_none_of_those_before_it_along(tmp_path, aside, monkeypatch):
+    monkeypatch.setattr(backlog, "ROUNDS", 1000)
+    monkeypatch.setattr(backlog, "PATIENCE_NS", 10**15)
+    to_rounds = session.to_rounds
+
+    def broken(rounds, *arguments):
+        if any(seen.index == 5 for seen in rounds):
+            raise ZeroDivisionError
+        return to_rounds(rounds, *arguments)
+
+    monkeypatch.setattr(session, "to_rounds", broken)
+    with pytest.raises(CaptureError, match="stopped early: ZeroDivisionError"):
+        recorded(tmp_path / "t.db")
+    ((_, _, rounds, _),) = everything(tmp_path / "t.db")
+    assert [one.index for one in rounds] == [0, 1, 2, 3, 4]
 
 
 def test_a_bunch_is_full_by_number_by_size_or_by_time(monkeypatch):

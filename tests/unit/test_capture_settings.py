@@ -8,8 +8,9 @@ from transformers import GenerationConfig
 from transformers.generation import logits_process as lp
 
 from engine.round import PhaseTimes
-from specview.capturing import columns, deviation, passes
-from specview.capturing.analysis import to_round
+from specview.capturing import deviation, few, passes
+from specview.capturing.analysis import to_rounds
+from specview.capturing.measured import Judged
 from specview.capturing.observation import KeyValues, Observation
 from specview.capturing.scratch import Scratch
 from specview.capturing.settings import Asked, asked_sampling, unsaid
@@ -118,6 +119,15 @@ def test_ties_at_the_edge_of_the_nucleus_are_no_deviation():
     assert deviation.largest(one_more.softmax(-1), other.softmax(-1), ties=True)[0] > 0.04
 
 
+def to_round(seen, context, scratch):
+    (found,) = to_rounds([seen], context, scratch)
+    return found
+
+
+def few_columns(seen, context, scratch):
+    return few.gathered([Judged.of(seen, context)], context.asked, scratch)
+
+
 def observation(seed=0, vocab=400, n=3, processors=(), draft_vocab=None, twice=False):
     random = torch.Generator().manual_seed(seed)
     raw_p = torch.randn(n + 1, vocab, generator=random) * 3
@@ -160,26 +170,25 @@ def test_the_columns_that_matter_give_what_all_columns_give(monkeypatch, twice, 
     scratch = Scratch()  # kept from round to round, as in a capture
     for seed in range(20):
         seen = observation(seed, processors=processors, twice=twice)
-        few = to_round(seen, context, scratch)
-        assert columns.matrices(seen, context.asked, seen.output, scratch).ids is not None
-        monkeypatch.setattr(columns, "_LARGEST_TOP_K", 0)
-        assert columns.matrices(seen, context.asked, seen.output, scratch).ids is None
+        short = to_round(seen, context, scratch)
+        assert few_columns(seen, context, scratch) is not None
+        monkeypatch.setattr(few, "_LARGEST_TOP_K", 0)
+        assert few_columns(seen, context, scratch) is None
         all_ = to_round(seen, context, scratch)
         monkeypatch.undo()
-        for a, b in zip(few.positions, all_.positions, strict=True):
+        for a, b in zip(short.positions, all_.positions, strict=True):
             assert (a.candidate, a.fate, a.position) == (b.candidate, b.fate, b.position)
             assert [t for t, _ in a.target_top] == [t for t, _ in b.target_top]
             assert [t for t, _ in a.draft_top] == [t for t, _ in b.draft_top]
             for name in ("draft_prob", "target_prob", "overlap", "draft_entropy", "target_entropy",
                          "draft_deviation", "target_deviation"):  # fmt: skip
                 assert getattr(a, name) == pytest.approx(getattr(b, name), abs=2e-5), name
-            if a.target_prob:
-                assert a.rank == b.rank
-        plain = dataclasses.replace(few, positions=(), correction_prob=None, residual_mass=None,
+            assert a.rank == b.rank
+        plain = dataclasses.replace(short, positions=(), correction_prob=None, residual_mass=None,
                                     correction_target_prob=None, correction_draft_prob=None)  # fmt: skip
         assert plain == dataclasses.replace(all_, positions=(), correction_prob=None, residual_mass=None,
                                             correction_target_prob=None, correction_draft_prob=None)  # fmt: skip
-        assert few.correction_prob == pytest.approx(all_.correction_prob, abs=1e-5)
+        assert short.correction_prob == pytest.approx(all_.correction_prob, abs=1e-5)
 
 
 def test_scores_that_are_alive_outside_top_k_are_not_overlooked():
@@ -240,9 +249,11 @@ def test_the_largest_are_those_of_topk(width, k):
         assert all(len(set(row)) == k for row in found.tolist())
 
 
-def test_counts_are_exact():
-    scores = torch.randint(0, 30, (4, 49_152), generator=torch.Generator().manual_seed(0)).float()
-    bound = scores[:, :1]
-    assert passes.count_above(scores, bound, Scratch()).tolist() == (scores > bound).sum(-1).tolist()
-    assert passes.count_below(scores, bound, Scratch()).tolist() == (scores < bound).sum(-1).tolist()
-    assert passes.count_equal(scores, bound, Scratch()).tolist() == (scores == bound).sum(-1).tolist()
+@pytest.mark.parametrize("width", [60, 97, 4096, 50_257])
+@pytest.mark.parametrize("k", [1, 30, 50])
+def test_the_floor_leaves_the_largest_with_all_their_ties_and_few_others(width, k):
+    random = torch.Generator().manual_seed(width + k)
+    for scores in (torch.randn(width, generator=random), torch.randint(0, 5000, (width,), generator=random).float()):
+        kept = scores >= passes.floors(scores[None].numpy(), k).item()
+        assert bool(kept[scores >= scores.topk(k).values[-1]].all())
+        assert int(kept.sum()) < 2 * k + 20
