@@ -136,6 +136,8 @@ def _verdict(round_: Round, name: Name, greedy: bool) -> str:
 def _rejection(round_: Round, rejected: Position, name: Name, greedy: bool) -> str:
     token = _quoted(rejected.candidate, name)
     kept = {0: "", 1: " The one before it stays."}.get(round_.accepted, f" The {round_.accepted} before it stay.")
+    if round_.cut is not None:
+        kept = " " + _cut(round_, name, sum(p.fate == "cut" for p in round_.positions), "correction")
     if greedy:
         rank = f" but its choice number {rejected.rank}" if rejected.rank is not None else ""
         return f"{token} was refused: it is not the target's first choice{rank}.{kept}"
@@ -153,7 +155,7 @@ def _rejection(round_: Round, rejected: Position, name: Name, greedy: bool) -> s
     )
 
 
-def _cut(round_: Round, name: Name, dropped: int) -> str:
+def _cut(round_: Round, name: Name, dropped: int, drawn: str = "bonus token") -> str:
     last = round_.committed[-1][0] if round_.committed else None
     reason = {
         "eos": f"{_quoted(last, name)} ends the text inside the block",
@@ -162,9 +164,9 @@ def _cut(round_: Round, name: Name, dropped: int) -> str:
         None: "The text ends inside the block",
     }[round_.cut]
     if not dropped:
-        return f"{reason}, so no bonus token is drawn."
+        return f"{reason}, so no {drawn} is drawn."
     tokens = "accepted candidate behind it is" if dropped == 1 else f"{dropped} accepted candidates behind it are"
-    return f"{reason}: the {tokens} cut, and no bonus token is drawn."
+    return f"{reason}: the {tokens} cut, and no {drawn} is drawn."
 
 
 def _ending(round_: Round, name: Name, greedy: bool) -> list[str]:

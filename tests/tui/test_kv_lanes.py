@@ -92,9 +92,40 @@ def test_a_cut_round_ends_where_the_text_ends() -> None:
         target_kv_after=10,
         draft_kv_after=10,
     )
-    target, _ = lanes(cut)
-    assert picture(target) == "c" * 9 + "kk" + "oo"
+    target, draft = lanes(cut)
+    assert picture(target) == "c" * 9 + "k" + "p" + "oo", "the last token's own slot is rolled back as well"
     assert picture(target, result=True) == "c" * 9 + "k" + "p"
+    assert (target.kept, target.pending, target.off_path) == (1, 1, 2)
+    assert picture(draft) == "c" * 9 + "k" + "p" + "o"
+
+
+def test_a_rejection_behind_the_end_of_the_text_keeps_its_slot() -> None:
+    cut = replace(
+        FULL,
+        cut="length",
+        accepted=2,
+        positions=(Position(1, 1, fate="accepted"), Position(2, 2, fate="cut"), Position(3, 3, fate="rejected")),
+        committed_after=11,
+        correction_token=None,
+        correction_kind=None,
+        target_kv_after=10,
+        draft_kv_after=10,
+    )
+    target, draft = lanes(cut)
+    assert picture(target) == "c" * 9 + "k" + "p" + "o" + "x"
+    assert (target.kept, target.rejected, target.off_path, target.pending) == (1, 1, 1, 1)
+    assert picture(draft) == "c" * 9 + "k" + "p" + "o", "the draft never fed its last candidate"
+    assert picture(target, result=True) == picture(draft, result=True) == "c" * 9 + "k" + "p"
+
+
+def test_a_draft_that_did_not_feed_the_last_token_has_no_slot_of_it_to_roll_back() -> None:
+    ended = replace(
+        FULL, cut="eos", committed_after=13, correction_token=None, correction_kind=None, target_kv_after=12
+    )
+    target, draft = lanes(ended)
+    assert picture(target) == "c" * 9 + "kkk" + "p"
+    assert picture(draft) == "c" * 9 + "kkk"
+    assert picture(draft, result=True) == "c" * 9 + "kkk" + "p"
 
 
 def test_each_phase_shows_what_is_written_by_then() -> None:

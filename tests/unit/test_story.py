@@ -147,6 +147,33 @@ def test_an_end_inside_the_block_is_told(cut: str, said: str) -> None:
     assert decisive_position(ended) == 1
 
 
+@pytest.mark.parametrize(
+    ("fates", "said"),
+    [
+        (
+            ("accepted", "cut", "rejected"),
+            "block: the accepted candidate behind it is cut, and no correction is drawn.",
+        ),
+        (("accepted", "accepted", "rejected"), "The length limit falls inside the block, so no correction is drawn."),
+    ],
+)
+def test_a_rejection_in_a_block_that_is_cut_claims_no_more_than_stays(fates: tuple[str, ...], said: str) -> None:
+    cut = replace(
+        REJECTED_AT_2,
+        cut="length",
+        judged=3,
+        accepted=2,
+        positions=tuple(position(i, i, fate, u=0.5) for i, fate in enumerate(fates, 1)),
+        committed=((1, "accepted"), (2, "accepted"))[: fates.count("accepted")],
+        correction_token=None,
+        correction_kind=None,
+    )
+    story = explain(cut, name, SAMPLED)
+    assert "was kept only if u < .16; u was .50" in story
+    assert story.endswith(said)
+    assert "stay." not in story
+
+
 def test_gamma_zero_is_a_plain_step() -> None:
     plain = Round(
         index=0, gamma=0, proposed=0, judged=0, accepted=0, committed_before=5, committed_after=6,

@@ -2,7 +2,8 @@
 
 A cache holds one slot a position. The round's forward writes from `before` on: first the pending token that the round
 before left, then the candidates. What is off the true path is rolled back; the token that the round committed last
-stays pending, and takes the slot where the refused candidate stood.
+stays pending, and takes the slot where the refused candidate stood. Where the text ends inside the block, that token is
+an accepted candidate: its slot is rolled back as well, since the caches hold all but the last token (C9).
 """
 
 from __future__ import annotations
@@ -100,15 +101,19 @@ def _lane(
         wrote = _merge([*spans, Span("written", before, written)])
         return Lane(name, before, written, None, wrote, wrote)
     # Judged from the committed length, not from `after`: a cache rolled back wrongly must show as wrong.
-    true_path = min(before + written, round_.committed_before + _kept_candidates(round_))
-    kept = max(0, true_path - before)
-    refused = 1 if _refused(round_) and before + written > true_path else 0
+    end = before + written
+    path = min(end, round_.committed_before + _candidates(round_, "accepted"))
+    again = 1 if round_.cut is not None and before < path == round_.committed_after else 0
+    behind = min(end, path + _candidates(round_, "cut"))
+    refused = 1 if _refused(round_) and end > behind else 0
     spans = _merge(
         [
             *spans,
-            Span("kept", before, kept),
-            Span("rejected", true_path, refused),
-            Span("off_path", true_path + refused, before + written - true_path - refused),
+            Span("kept", before, max(0, path - again - before)),
+            Span("pending", path - again, again),
+            Span("off_path", path, behind - path),
+            Span("rejected", behind, refused),
+            Span("off_path", behind + refused, end - behind - refused),
         ]
     )
     if step < _ORDER["correct"] or after is None:
@@ -125,11 +130,11 @@ def _lane(
     return Lane(name, before, written, after, spans, result)
 
 
-def _kept_candidates(round_: Round) -> int:
-    """Candidates that stay: accepted and not cut by the end of the text or the length limit."""
+def _candidates(round_: Round, fate: Literal["accepted", "cut"]) -> int:
+    """Candidates of that fate: accepted ones stay, unless the end of the text or the length limit cut them."""
     if any(p.fate is not None for p in round_.positions):
-        return sum(1 for p in round_.positions if p.fate == "accepted")
-    return round_.accepted
+        return sum(1 for p in round_.positions if p.fate == fate)
+    return round_.accepted if fate == "accepted" else 0
 
 
 def _refused(round_: Round) -> bool:

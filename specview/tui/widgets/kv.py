@@ -16,7 +16,7 @@ _TIPS: dict[State, str] = {
     "committed": "committed: on the true path before this round",
     "kept": "kept this round: the token pending before, and the accepted candidates",
     "rejected": "rolled back: the KV of the rejected token",
-    "off_path": "rolled back: scored behind the rejected token, in a context that no longer exists",
+    "off_path": "rolled back: scored behind the rejected token or the end of the text, a context that no longer exists",
     "pending": "pending: a committed token whose KV the next forward builds",
     "written": "written by this round's forward; its fate is not known yet",
     "missing": "missing: on the true path, but the draft has not fed it yet; it catches up next round",
@@ -116,7 +116,10 @@ class KvPane(Pane):
 
 
 def _both(lane: Lane) -> tuple[Span, ...]:
-    """One row for what was written and what is pending: the pending slot stands behind the rolled-back ones."""
+    """One row for what was written and what is pending: the pending slot stands behind the rolled-back ones, unless it
+    is one of them."""
+    if any(s.state == "pending" for s in lane.spans):
+        return lane.spans
     end = max((s.start + s.length for s in lane.spans), default=0)
     pending = tuple(s for s in lane.result if s.state == "pending")
     missing = sum(s.length for s in lane.result if s.state == "missing")
