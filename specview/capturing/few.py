@@ -147,18 +147,19 @@ def measured(rounds: Sequence[Judged], context: Context, scratch: Scratch) -> li
     top = [alternatives(some, ids) for some, ids in zip(best.tolist(), tokens.tolist(), strict=True)]
     entropy = _entropy(few.scores, x)
     off = _deviations(few, x, context.asked)
-    residual = np.empty(x.shape[1], dtype=np.float32)
     found: list[Measured] = []
     for one, (p, q) in zip(rounds, few.rounds, strict=True):
         n, stop = len(one.proposed), one.found.accepted
         ids, proposed = few.ids[p], np.array(one.proposed, dtype=np.int64)
         columns = (ids[:n] == proposed[:, None]).argmax(-1)
         own = [x[model][:n][np.arange(min(n, len(x[model]))), columns[: len(x[model])]] for model in (p, q)]
+        least = np.minimum(x[p][: len(x[q])], x[q])
+        shared: list[float] = least.sum(-1).tolist()
         closing = ending(
             one.seen, context, one.found, one.output[-1], x[p][stop], x[q][stop] if stop < len(x[q]) else None,
             column=int((ids[stop] == one.output[-1]).argmax()),
             rejected=int(columns[stop]) if stop < n else None,
-            residual=residual,
+            least=least[stop] if stop < len(x[q]) else None,
         )  # fmt: skip
         found.append(
             Measured(
@@ -166,7 +167,7 @@ def measured(rounds: Sequence[Judged], context: Context, scratch: Scratch) -> li
                 top[p] + top[q],
                 np.concatenate(own).tolist(),
                 _ranks(few.scores[p][:n], ids[:n], proposed, columns),
-                np.minimum(x[p][: len(x[q])], x[q]).sum(-1).tolist(),
+                shared,
                 off[p] + off[q],
                 closing,
             )

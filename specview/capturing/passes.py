@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -66,9 +66,15 @@ def fitted_rows(rows: Iterable[Tensor], into: Tensor) -> Tensor:
     return into
 
 
-def overlap(p: Tensor, q: Tensor, scratch: Scratch) -> Tensor:
-    """(rows,) Σ min(p, q)."""
-    return torch.minimum(p, q, out=scratch.take("least", tuple(p.shape))).sum(-1)
+def ranks(rows: Sequence[Floats], tokens: Sequence[int], scratch: Scratch) -> list[int]:
+    """Place of each token in its row, 1 = highest score; ties go to the lower id."""
+    found = []
+    for row, token in zip(rows, tokens, strict=False):
+        before, own = scratch.flags("before", row.shape), row[token]
+        np.greater_equal(row[:token], own, out=before[:token])
+        np.greater(row[token:], own, out=before[token:])
+        found.append(1 + int(np.count_nonzero(before)))
+    return found
 
 
 def expectations(probabilities: Tensor, blocks: Iterable[Tensor]) -> list[float]:

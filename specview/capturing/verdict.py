@@ -101,7 +101,7 @@ def ending(
     *,
     column: int,
     rejected: int | None,
-    residual: Floats,
+    least: Floats | None,
 ) -> Ending:
     """Where the correction, bonus or target token came from (clauses C6 and C7).
 
@@ -109,7 +109,7 @@ def ending(
         token: the last one that was committed.
         p, q: (columns,) the two distributions of the position where the round ended.
         column, rejected: the columns of the token, and of the candidate of that position.
-        residual: (columns,) room for the residual.
+        least: (columns,) min(p, q), where there is a q and the settings are not greedy; it is lost.
     """
     if found.kind is None:
         return Ending()
@@ -125,10 +125,10 @@ def ending(
     if context.greedy:
         # Of two point masses that differ, the residual is the target's, whole.
         return Ending(token, 1.0, target_prob, draft_prob, 1.0)
-    if q is not None:
-        np.maximum(np.subtract(p, q, out=residual), 0.0, out=residual)
+    if least is not None:
+        residual = np.subtract(p, least, out=least)  # = max(0, p − q), to the bit
     else:
-        residual[:] = p
+        residual = p.copy()
         residual[rejected] = 0.0
     mass = float(residual.sum())
     # Only the ensemble has a fallback; plain assisted generation fails on a residual of zero before it gets here.

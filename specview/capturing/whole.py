@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from specview.capturing import deviation
 from specview.capturing.measured import Judged, Measured, alternatives
 from specview.capturing.observation import Observation
-from specview.capturing.passes import Floats, expectations, fitted_rows, largest, overlap, same
+from specview.capturing.passes import expectations, fitted_rows, largest, ranks, same
 from specview.capturing.scratch import Scratch
 from specview.capturing.verdict import Context, ending
 
@@ -29,12 +28,15 @@ def measured(one: Judged, context: Context, scratch: Scratch) -> Measured:
     own = [float(x[i, token]) for i, token in enumerate(one.proposed)]
     if m:
         own += [float(x[n + 1 + i, token]) for i, token in enumerate(one.proposed)]
-    # Greedy distributions are point masses, whose overlap is known.
-    shared = overlap(probabilities[:n], probabilities[n + 1 :], scratch).tolist() if m and not context.greedy else []
+    least: Tensor | None = None
+    if m and not context.greedy:  # greedy distributions are point masses, whose overlap is known
+        room = scratch.take("least", (n, x.shape[1]))
+        least = torch.minimum(probabilities[:n], probabilities[n + 1 :], out=room)
+    shared: list[float] = [] if least is None else least.sum(-1).tolist()
     closing = ending(
         seen, context, one.found, one.output[-1], x[stop], x[n + 1 + stop] if stop < m else None,
         column=one.output[-1], rejected=one.proposed[stop] if stop < n else None,
-        residual=scratch.take("residual", (x.shape[1],)).numpy(),
+        least=None if least is None or stop >= n else least[stop].numpy(),
     )  # fmt: skip
     off = _deviations(seen, context, blocks, probabilities, scratch)
     rows = [row for block in blocks for row in block.numpy()]
@@ -47,7 +49,7 @@ def measured(one: Judged, context: Context, scratch: Scratch) -> Measured:
         entropy,
         [alternatives(some, ids) for some, ids in zip(values, places, strict=True)],
         own,
-        [_rank(rows[i], token) for i, token in enumerate(one.proposed)],
+        ranks(rows, one.proposed, scratch),
         shared,
         off,
         closing,
@@ -77,12 +79,6 @@ def _softmax(blocks: list[Tensor], scratch: Scratch) -> Tensor:
     return found
 
 
-def _rank(scores: Floats, token: int) -> int:
-    """Place of a token in a row, 1 = highest score; ties go to the lower id."""
-    own = scores[token]
-    return 1 + int(np.count_nonzero(scores[:token] >= own) + np.count_nonzero(scores[token + 1 :] > own))
-
-
 def _deviations(
     seen: Observation, context: Context, blocks: list[Tensor], probabilities: Tensor, scratch: Scratch
 ) -> list[float | None]:
@@ -90,20 +86,21 @@ def _deviations(
     found: list[float | None] = [None] * probabilities.shape[0]
     if asked is None:
         return found
-    if asked.nothing:
+    nothing = asked.nothing
+    if nothing:
         # The target's scores are then its logits by construction.
         found[: n + 1] = [0.0] * (n + 1)
-    raws = (None if asked.nothing else seen.target_logits, seen.draft_logits)
+    raws = (None if nothing else seen.target_logits, seen.draft_logits)
     for start, scores, raw in zip((0, n + 1), blocks, raws, strict=False):
         if raw is None:
             continue
         into = scratch.take("logits", tuple(scores.shape))
-        if asked.nothing and same(scores, fitted_rows(raw, into)):
+        if nothing and same(scores, fitted_rows(raw, into)):
             found[start : start + len(raw)] = [0.0] * len(raw)
             continue
         for i, row in enumerate(fitted_rows(raw, into)):
             # Row i of the draft stands behind the same prefix as row i of the target.
-            wanted = row if asked.nothing else asked.apply(row[None], seen.sequence, seen.committed_before + i)[0]
+            wanted = row if nothing else asked.apply(row[None], seen.sequence, seen.committed_before + i)[0]
             used = probabilities[start + i]
             found[start + i] = deviation.of_row(scores[i], used, wanted, ties=asked.sampling.top_p < 1.0)
     return found
