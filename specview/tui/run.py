@@ -6,11 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from specview.cli import say
+from specview.tui.themes import ANSI_THEME
 
 if TYPE_CHECKING:
     from specview.tui.base import BaseApp
 
 INTERRUPTED = 130
+SIXTEEN_COLOURS = "standard"
+"""What rich calls the colours of a terminal that has no more than these."""
 
 
 def has_terminal() -> bool:
@@ -19,11 +22,14 @@ def has_terminal() -> bool:
 
 
 def show(app: BaseApp) -> int:
-    """Run the app until the person leaves it, and return the exit code.
+    """Run the app until the person leaves it, in 16 colours where the terminal has no more, and return the exit code.
 
     Raises:
         Exception: whatever broke inside the app, once the terminal is restored.
     """
+    if app.console.color_system == SIXTEEN_COLOURS:
+        # The shades of the other themes would be rounded to these, and most meanings to the same white.
+        app.theme = ANSI_THEME
     app.run()
     if app.farewell is not None:
         say(app.farewell)

@@ -63,6 +63,17 @@ def test_replay_steps_plays_helps_and_leaves_the_terminal_as_it_was(window, trac
     assert [p.name for p in trace.parent.iterdir()] == [trace.name]
 
 
+def test_a_terminal_of_16_colours_keeps_draft_target_and_verdicts_apart(window, trace):
+    window.type(f"env -u COLORTERM TERM=xterm {quoted(SPECVIEW, 'replay', trace)}")
+    window.wait_for("round 1/")
+    window.wait_until(lambda _: "\x1b[35m" in window.screen(escapes=True), "the draft's magenta")
+    drawn = window.screen(escapes=True)
+    assert "\x1b[36m" in drawn, "the target's cyan"
+    assert "\x1b[40m" not in drawn, "the terminal keeps its own background"
+    window.press("q")
+    window.wait_for("ready$")
+
+
 def test_live_shows_the_run_and_q_leaves_a_finished_trace(window, tiny_pair, tmp_path):
     before = stty(window)
     words = [*tiny_pair.options(), "--raw", "--prompt", "hello", "--max-new-tokens", "40", "--baseline-tokens", "4"]

@@ -14,7 +14,7 @@ from specview.trace.reader import TraceReader
 from specview.tui.messages import SnapshotReady
 from specview.tui.model.cursor import Cursor
 from specview.tui.model.marks import marks_path, place_path
-from specview.tui.themes import THEMES
+from specview.tui.themes import THEMES, palette
 from specview.tui.widgets.ask import AskLine
 from specview.tui.widgets.kv import KvPane
 from specview.tui.widgets.output import OutputPane
@@ -359,6 +359,22 @@ async def test_every_theme_draws_every_meaning(trace: Path) -> None:
             strips = app.screen._compositor.render_strips()
             colours_drawn = {segment.style.color for strip in strips for segment in strip if segment.style is not None}
             assert len(colours_drawn) > 5, name
+
+
+async def test_a_theme_reaches_the_lines_that_were_drawn_before(trace: Path) -> None:
+    async with running(trace, (100, 30)) as (app, pilot):
+        await press(pilot, "pagedown")
+        pane = app.query_one(OutputPane)
+
+        def backgrounds() -> set[object]:
+            drawn = [segment for y in range(pane.size.height) for segment in pane.render_line(y)]
+            return {segment.style.bgcolor for segment in drawn if segment.style is not None}
+
+        for _ in THEMES:
+            await press(pilot, "d")
+            colours = palette(app.theme)
+            meant = {colours.base.bgcolor, colours.raised.bgcolor or colours.base.bgcolor}
+            await until(lambda meant=meant: backgrounds() == meant, pilot)  # type: ignore[misc]
 
 
 async def test_a_foreign_theme_does_no_harm(trace: Path) -> None:

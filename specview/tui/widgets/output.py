@@ -68,6 +68,10 @@ class OutputPane(Pane):
             self._place, self._back = place, 0
         super().show(view)
 
+    def recolour(self) -> None:
+        self._kept_for = ()  # a view that came between the new theme and this left lines in the old colours
+        super().recolour()
+
     def draw_view(self, view: View, width: int, height: int) -> list[Line | Strip]:
         snapshot = view.snapshot
         unknown = snapshot.round is not None and not snapshot.token_count
@@ -93,7 +97,7 @@ class OutputPane(Pane):
         round_ = view.snapshot.round
         start = round_.committed_before if round_ is not None else 1 << 62
         settled = self._text.first_line_of_round
-        key = (self._text.key, width, self.app.theme)
+        key = (self._text.key, width)
         if key != self._kept_for:
             self._kept, self._styles, self._kept_for = {}, {}, key
         out: list[Line | Strip] = []
