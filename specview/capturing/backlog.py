@@ -9,9 +9,9 @@ import time
 
 from specview.capturing.observation import Observation
 
-ROUNDS = 4
+ROUNDS = 6
 BYTES = 64 << 20
-PATIENCE_NS = 150_000_000
+PATIENCE_NS = 180_000_000
 """A round waits no longer than this, so that a trace being written stays less than 250 ms behind."""
 
 

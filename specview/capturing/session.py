@@ -27,6 +27,10 @@ from specview.capturing.tokens import find_tokenizer, vocabulary_of
 from specview.capturing.worker import Worker, core_is_free
 from specview.trace.writer import TraceWriter
 
+_SETTLE_S = 0.005
+"""How long a generation without a free core lets the trace's writer finish before it goes on: it takes half a
+millisecond, and twice as much from a generation that needs the core."""
+
 
 @dataclass(slots=True)
 class _Run:
@@ -54,6 +58,8 @@ class _Open:
     """The writer's handle."""
     aside: bool
     """Its rounds are analysed by the worker."""
+    crowded: bool
+    """Its own threads take every core."""
     backlog: Backlog = field(default_factory=Backlog)
     scratch: Scratch = field(default_factory=Scratch)
 
@@ -110,13 +116,15 @@ class Session:
 
     def begin(self, recorder: Recorder, prompt: Tensor) -> None:
         ids = tuple(prompt.tolist())
-        aside = prompt.device.type == "cpu" and core_is_free()
+        on_processor, free = prompt.device.type == "cpu", core_is_free()
         with self._lock:
             if self._closed or self._over():
                 return
-            if aside and self._worker is None:
+            if on_processor and free and self._worker is None:
                 self._worker = Worker(self.fail)
-            self._begin(recorder.key, recorder.facts, ids, aside)
+            self._begin(
+                recorder.key, recorder.facts, ids, aside=on_processor and free, crowded=on_processor and not free
+            )
 
     def round(self, recorder: Recorder, seen: Observation) -> None:
         with self._lock:
@@ -206,6 +214,8 @@ class Session:
                 self._writer.add_round(call.sequence, one)
                 if not call.run.examined and any((p.draft_deviation or 0) > NOTICEABLE for p in one.positions):
                     self._examine(call.run, seen, call.facts, scratch)
+        if call.crowded:
+            self._writer.settle(_SETTLE_S)
 
     def _end(self, call: _Open, rounds: list[Observation], reason: StopReason) -> None:
         self._analyse(call, rounds, call.scratch)
@@ -216,14 +226,14 @@ class Session:
 
     # --- with the lock held
 
-    def _begin(self, key: int, facts: Facts, ids: tuple[int, ...], aside: bool) -> None:
+    def _begin(self, key: int, facts: Facts, ids: tuple[int, ...], *, aside: bool, crowded: bool) -> None:
         run = self._run_of(facts)
         text = None if run.tokenizer is None else run.tokenizer.decode(list(ids))
         self._explain(run, ids)
         # transformers has no prefill before its first round: the first forward reads the prompt and the candidates.
         sequence = Sequence(run.sequences, text, ids, target_prefill_calls=0)
         handle = self._writer.begin_sequence(sequence, run=run.id)
-        self._open[key] = _Open(key, facts, run, handle, aside)
+        self._open[key] = _Open(key, facts, run, handle, aside, crowded)
         run.sequences += 1
         self._captured += 1
 

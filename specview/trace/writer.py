@@ -51,6 +51,7 @@ class TraceWriter:
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._wake = threading.Event()
         self._hurry = threading.Event()
+        self._settled = threading.Event()
         self._thread = threading.Thread(target=self._work, name="trace-writer", daemon=True)
         self._thread.start()
 
@@ -102,6 +103,14 @@ class TraceWriter:
         if new:
             seen.update(e.token for e in new)
             self._put(self._rows.insert_vocab, of_run, new)
+
+    def settle(self, seconds: float) -> None:
+        """Write at once what waits, and wait for that, though not longer than `seconds`: for a producer that is about
+        to take the processor's every core."""
+        self._hurry.set()
+        self._settled.wait(seconds)
+        if not self._closed:
+            self._hurry.clear()
 
     def close(self, status: Status, message: str | None = None) -> None:
         """End the run, fold the log into the file and leave no side files. Closing twice is no error.
@@ -156,6 +165,7 @@ class TraceWriter:
             raise self._failure
         if self._closed:
             raise TraceError(f"The trace {self._path} is closed; open it again to record more.")
+        self._settled.clear()
         self._queue.append((operation, arguments))
         if not self._wake.is_set():
             self._wake.set()
@@ -181,6 +191,7 @@ class TraceWriter:
                 self._wake.clear()
                 while self._queue:
                     self._write_batch()
+                self._settled.set()
                 if last:
                     break
         except Exception as error:  # noqa: BLE001 - whatever it is, the producer is told at its next call
