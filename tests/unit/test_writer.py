@@ -332,3 +332,16 @@ def test_a_writer_that_is_gone_is_told_from_one_that_lives() -> None:
     assert not process.alive(replace(mark, pid=2**70))
     if mark.start is not None:
         assert not process.alive(replace(mark, start="another boot:1")), "the pid was given to another process"
+
+
+def test_a_writer_told_to_settle_has_written_what_waited(tmp_path: Path) -> None:
+    path = tmp_path / "trace.db"
+    with TraceWriter(path, gather_seconds=3600) as writer:
+        writer.begin_run(info())
+        handle = writer.begin_sequence(Sequence(0, "Why?", (5, 6, 7)))
+        for settled in (1, 2):
+            writer.add_round(handle, replace(full_round(), index=settled - 1))
+            writer.settle(60)
+            with TraceReader(path) as reader:
+                assert reader.round_count(handle) == settled
+    writer.settle(60)  # closed: nothing waits
