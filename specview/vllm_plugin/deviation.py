@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specview.vllm_plugin.scored import Scored, Scratch, readable
+from specview.vllm_plugin.scored import Scored, Scratch
 
 GREEDY_BELOW = 1e-5
 """vLLM decodes greedily below this temperature; the probabilities recorded are then those of temperature 1."""
@@ -17,28 +17,14 @@ def scale(raw: Tensor, temperature: Tensor | None, scratch: Scratch, dtype: torc
     """(n, vocab) logits under each row's own temperature; lives in `scratch`. vLLM divides the target's logits in
     float32 and the draft's in their own type, where rounding shows."""
     scaled = scratch.get("scaled", raw, dtype).copy_(raw)
-    own = own_temperature(temperature)
-    return scaled if own is None else scaled.div_(own[:, None])
-
-
-def own_temperature(temperature: Tensor | None) -> Tensor | None:
-    """(n,) float32 by which each row's logits are divided; None where it is known to be 1 for all."""
     if temperature is None:
-        return None
-    own = torch.where(temperature < GREEDY_BELOW, 1.0, temperature).to(torch.float32)
-    return None if readable(own) and bool((own == 1).all()) else own
+        return scaled
+    return scaled.div_(torch.where(temperature < GREEDY_BELOW, 1.0, temperature).to(torch.float32)[:, None])
 
 
 def free_probabilities(scaled: Tensor, scratch: Scratch) -> Tensor:
     """(n, vocab) softmax before any truncation; lives in `scratch`."""
     return torch.softmax(scaled, dim=-1, out=scratch.get("free", scaled))
-
-
-def softmax_deviation(tried: Tensor, scores: Tensor, mass: Tensor) -> Tensor:
-    """(n,) largest difference of p from the softmax of its own scores, tried at some tokens, the best one first, and at
-    its sum. Both (n, tokens)."""
-    expected = (scores - scores[:, :1]).exp_().mul_(tried[:, :1])
-    return torch.maximum((tried - expected).abs_().amax(-1), (mass - 1).abs_())
 
 
 def target_deviation(s: Scored, probs: Tensor, work: Tensor, scratch: Scratch) -> Tensor:

@@ -113,8 +113,3 @@ def join(candidates: Scored, last: Scored, scratch: Scratch) -> Scored | None:
         top_k=both("top_k"),
         top_p=both("top_p"),
     )
-
-
-def readable(tensor: Tensor) -> bool:
-    """Whether looking at a value waits for nothing: then a shorter way may be taken where it leads to the same."""
-    return tensor.device.type == "cpu"

@@ -121,7 +121,7 @@ class Instrument:
             candidate=metadata.draft_token_ids,
             token=tap.output[batch_row, place],
             probs=tap.target_probs,
-            uniform=tap.uniform if device.type != "cpu" or tap.uniform is None else tap.uniform.to(torch.float32),
+            uniform=tap.uniform,
             raw=raw,
             raw_rows=raw_rows,
             temperature=_rows(sampling.temperature, batch_row, sampling),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specview.vllm_plugin.deviation import scale
+from specview.vllm_plugin import host
 from specview.vllm_plugin.drafts import draft_facts
 from specview.vllm_plugin.log import Switch
 from specview.vllm_plugin.settings import Settings
@@ -133,16 +133,18 @@ def wrap_proposer(module: ModuleType, switch: Switch) -> None:
 
     def sample(original: Any) -> Any:
         def wrapper(self: Any, logits: Any, sampling_metadata: Any) -> Any:
-            scaled = None
+            raw: Any = None
+            own: Any = None
             if switch.on and _proposing and not sampling_metadata.all_greedy:
                 with switch.guard("reading the draft's logits"):
                     own = sampling_metadata.temperature
                     if own is not None and own.shape[0] == logits.shape[0] and small_enough(logits):
-                        scaled = scale(logits, own, _proposing[0].scratch, logits.dtype)
+                        raw = _proposing[0].scratch.get("draft", logits, logits.dtype).copy_(logits)
             tokens, probs = original(self, logits, sampling_metadata)
-            if scaled is not None and probs is not None:
+            if raw is not None and probs is not None:
                 with switch.guard("comparing the draft's distribution"):
-                    _proposing[0].draft_facts.append(draft_facts(scaled, logits, probs, tokens, _proposing[0].scratch))
+                    instrument = _proposing[0]
+                    instrument.draft_facts.append(draft_facts(raw, own, logits, probs, tokens, instrument.scratch))
             return tokens, probs
 
         return wrapper
@@ -164,6 +166,19 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
             found = Instrument(runner.device, settings.top) if first else None
             setattr(runner, ATTRIBUTE, found)
         return found
+
+    def init(original: Any) -> Any:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if (
+                switch.on
+                and self.speculative_config is not None
+                and host.measurable(torch.empty(0, device=self.device))
+            ):
+                with switch.guard("compiling"):
+                    host.compile_for(self.dtype)
+
+        return wrapper
 
     def execute_model(original: Any) -> Any:
         def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -246,6 +261,7 @@ def wrap_runner(module: ModuleType, switch: Switch, settings: Settings) -> None:
 
         return wrapper
 
+    _replace(runner_class, "__init__", init)
     _replace(runner_class, "execute_model", execute_model)
     _replace(runner_class, "_sample", sample)
     _replace(runner_class, "_get_spec_decode_draft_probs", draft_probs)

@@ -212,6 +212,7 @@ def _runner(module: Any, made: dict[str, types.ModuleType]) -> None:
     class GPUModelRunner:
         def __init__(self, dtype=torch.float32):
             torch.manual_seed(0)
+            self.dtype = dtype
             self.target = (torch.randn(VOCAB, VOCAB) * 1.5).to(dtype)
             self.draft = self.target.float() + torch.randn(VOCAB, VOCAB)
             self.speculative_config = types.SimpleNamespace(num_speculative_tokens=GAMMA)

@@ -8,11 +8,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specview.vllm_plugin import deviation, measure, sweep  # noqa: E402
+from specview.vllm_plugin import compiled, drafts, measure  # noqa: E402
 from specview.vllm_plugin.columns import INDEX, SCALARS  # noqa: E402
 from specview.vllm_plugin.scored import Scored, Scratch  # noqa: E402
 
 VOCAB = 50
+
+
+@pytest.fixture(autouse=True, params=["one pass", "operations"])
+def way(request, monkeypatch):
+    """As on a processor, and as on any other device; plain Python where numba is not at hand."""
+    if not compiled.COMPILED:
+        monkeypatch.setattr(compiled, "_BLOCK", 16)
+    monkeypatch.setattr(compiled, "COMPILED", request.param == "one pass")
+    return request.param
 
 
 def pack(scored, top, scratch):
@@ -83,12 +92,9 @@ def test_equal_scores_rank_by_id():
     assert column(packed, "rank").tolist() == [1, 3, 4]
 
 
-@pytest.mark.parametrize("readable", [True, False])
 @pytest.mark.parametrize("values", [1000, 7])  # few values: many are equal
-def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values, readable):
-    for module in (measure, sweep):
-        monkeypatch.setattr(module, "readable", lambda tensor: readable)
-    monkeypatch.setattr(sweep, "BLOCK", 4)
+def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values):
+    monkeypatch.setattr(measure, "BLOCK", 4)
     torch.manual_seed(3)
     scores = torch.randint(values, (40, VOCAB)) / values
     candidate = torch.randint(VOCAB, (40,))
@@ -100,10 +106,7 @@ def test_ranks_and_alternatives_of_a_vocabulary_in_blocks(monkeypatch, values, r
     assert torch.equal(scores.gather(1, top), scores.topk(2).values)
 
 
-@pytest.mark.parametrize("readable", [True, False])  # apart, or joined
-def test_last_positions_beside_candidates_are_measured_alike(rows, monkeypatch, readable):
-    for module in (measure, deviation, sweep):
-        monkeypatch.setattr(module, "readable", lambda tensor: readable)
+def test_last_positions_beside_candidates_are_measured_alike(rows):
     torch.manual_seed(4)
     m = 3
     raw = torch.cat([rows.raw, torch.randn(m, VOCAB)])
@@ -127,25 +130,33 @@ def test_what_only_one_side_has_keeps_them_apart(rows):
     assert column(together, "target_deviation")[8:].isnan().all()
 
 
-def test_where_no_value_may_be_looked_at_the_longer_way_leads_to_the_same(rows, monkeypatch):
-    plain = replaced(rows, scores=rows.raw.clone(), temperature=None, top_k=None, top_p=None)
-    short = [pack(one, 3, Scratch()) for one in (rows, plain)]
-    for module in (measure, deviation, sweep):
-        monkeypatch.setattr(module, "readable", lambda tensor: False)
-    for one, expected in zip((rows, plain), short, strict=True):
-        assert torch.allclose(pack(one, 3, Scratch()), expected, atol=1e-6, equal_nan=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_both_ways_lead_to_the_same(rows, monkeypatch, dtype, one_hot):
+    raw = rows.raw.to(dtype)
+    own = rows.temperature.where(rows.temperature > 0, 1)[:, None]
+    plain = replaced(
+        rows, raw=raw, scores=raw.float() / own, top_k=None, top_p=None, draft=None if one_hot else rows.draft
+    )
+    for one in (rows, plain, replaced(plain, raw=None), replaced(plain, temperature=None)):
+        found = []
+        for flag in (True, False):
+            monkeypatch.setattr(compiled, "COMPILED", flag)
+            packed = pack(one, 3, Scratch())
+            start = len(SCALARS)
+            for ids in (start, start + 6):  # of what has no probability, any may be named
+                packed[:, ids : ids + 3][packed[:, ids + 3 : ids + 6] == 0] = -1
+            found.append(packed)
+        assert torch.allclose(found[0], found[1], atol=2e-6, equal_nan=True)
 
 
 def test_chunks_change_nothing(rows, monkeypatch):
     whole = pack(rows, 3, Scratch())
-    for module, name in ((measure, "CHUNK_ELEMENTS"), (sweep, "SWEEP_ELEMENTS")):
-        monkeypatch.setattr(module, name, VOCAB * 3)
-        assert torch.allclose(pack(rows, 3, Scratch()), whole, atol=1e-6, equal_nan=True)
-        monkeypatch.undo()
+    monkeypatch.setattr(measure, "CHUNK_ELEMENTS", VOCAB * 3)
+    assert torch.allclose(pack(rows, 3, Scratch()), whole, atol=1e-6, equal_nan=True)
 
 
-def test_one_score_that_is_not_its_logit_deviates_in_its_row_alone(rows, monkeypatch):
-    monkeypatch.setattr(sweep, "SWEEP_ELEMENTS", VOCAB * 3)
+def test_one_score_that_is_not_its_logit_deviates_in_its_row_alone(rows):
     scores = rows.raw / rows.temperature.where(rows.temperature > 0, 1)[:, None]
     plain = replaced(rows, scores=scores, top_k=None, top_p=None)
     assert column(pack(plain, 1, Scratch()), "target_deviation").max() < 1e-6
@@ -203,3 +214,36 @@ def test_selected_rows_are_measured_alike(rows):
     wanted = torch.tensor([1, 4, 7])
     some, all_ = pack(rows.select(wanted), 2, Scratch()), pack(rows, 2, Scratch())
     assert torch.allclose(some, all_[wanted], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+def test_a_drafts_distribution_is_its_logits_or_deviates_by_the_difference(rows, dtype, temperature):
+    raw = rows.raw.to(dtype)
+    own = torch.full((8,), temperature)
+    scores = raw.clone().div_(own.where(own > 0, 1)[:, None])
+    probs = scores.softmax(-1, dtype=torch.float32)
+    drawn = probs.argmax(-1)
+    deviation, entropy = drafts.draft_facts(raw, own, scores, probs, drawn, Scratch())
+    assert deviation.max() < 1e-6
+    assert torch.allclose(entropy, torch.special.entr(probs).sum(-1), atol=1e-5)
+    other = (scores * 1.25).softmax(-1, dtype=torch.float32)
+    deviation, _ = drafts.draft_facts(raw, own, scores * 1.25, other, drawn, Scratch())
+    assert torch.allclose(deviation, (other - probs).abs().amax(-1), atol=1e-6)
+    wrong = probs.clone()
+    wrong[3, drawn[3]] *= 1.5
+    wrong[5] = torch.nan
+    deviation, entropy = drafts.draft_facts(raw, own, scores, wrong, drawn, Scratch())
+    assert deviation[3] > 0.01
+    assert math.isnan(deviation[5])
+    assert math.isnan(entropy[5])
+    assert deviation[[0, 1, 2, 4, 6, 7]].max() < 1e-6
+
+
+def test_infinite_scores_keep_their_order(rows):
+    scores = torch.tensor([[-torch.inf, 2.0, -torch.inf, 1.0]])
+    token = torch.tensor([2])
+    packed = pack(Scored(scores, token, token, judged=1), 4, Scratch())
+    assert column(packed, "target_prob").item() == 0
+    assert column(packed, "target_entropy").item() == pytest.approx(torch.special.entr(scores.softmax(-1)).sum().item())
+    assert packed[0, len(SCALARS) : len(SCALARS) + 2].tolist() == [1, 3]
