@@ -111,7 +111,7 @@ def main(args: list[str] | None = None, prog_name: str = "specview") -> NoReturn
         click.echo(error.ctx.get_help() if error.ctx else "", err=False)
         sys.exit(2)
     except click.ClickException as error:
-        say(_sentence(error.format_message()) + _hint(error))
+        say(_sentence(_message(error)) + _hint(error))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted.")
@@ -148,6 +148,15 @@ def _one_line(text: str) -> str:
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _message(error: click.ClickException) -> str:
+    """click's words; but it likens a mistyped option to those of its length, where a person cuts a long one short."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error.format_message()
+    known = [name for param in error.ctx.command.params for name in param.opts if name.startswith(error.option_name)]
+    near = known or error.possibilities or []
+    return f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?" if near else error.message
 
 
 def _hint(error: click.ClickException) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor", short_help="Say what is installed, and whether a pair would run.")
-@click.option("--draft", metavar="A", help="Draft to look at.")
+@click.option("--draft", metavar="A", help="Draft to look at.  [default: the embedded one, or layers of B]")
 @click.option("--target", metavar="B", help="Target to look at.  [default: the embedded one]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N, mps.")
 @click.option(
@@ -33,11 +33,25 @@ def command(draft: str | None, target: str | None, device: str, dtype: str, as_j
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
-        _print(found)
+        _print(found, *_draft(draft, target, found))
     return 0 if found.fits else 1
 
 
-def _print(found: Diagnosis) -> None:
+def _draft(draft: str | None, target: str | None, found: Diagnosis) -> tuple[str | None, str]:
+    """What a run would draft with, and why; the draft that is no model of its own has no side to describe."""
+    if found.draft is not None:
+        return _side(found.draft), ""
+    if draft is not None:
+        return (draft, "no model of its own: drafts beside the target") if found.fits else (None, "")
+    from engine.default_pair import HEAD, HEAD_NAME
+    from engine.proposers.feature_head import find_head
+
+    if target is None and find_head(str(HEAD)) is not None:
+        return HEAD_NAME, f"the embedded draft, in {HEAD}"
+    return "self", "no --draft: some layers of the target itself"
+
+
+def _print(found: Diagnosis, draft: str | None, draft_reason: str) -> None:
     from specview.cli.tables import cell, stdout, table
     from specview.text import showable
 
@@ -50,7 +64,7 @@ def _print(found: Diagnosis) -> None:
     facts.add_row(cell("dtype"), cell(found.dtype), cell(found.dtype_reason))
     facts.add_section()
     facts.add_row(cell("target"), cell(_side(found.target)), cell(found.default_model if found.target else ""))
-    facts.add_row(cell("draft"), cell(_side(found.draft)), cell(""))
+    facts.add_row(cell("draft"), cell(draft), cell(draft_reason))
     console.print(facts)
     for problem in found.problems:
         console.print(f"✗ {showable(problem)}", style="red", soft_wrap=True)

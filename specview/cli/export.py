@@ -22,7 +22,10 @@ SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "p
     help="What a row is.",
 )
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), help="The format; told by the suffix of FILE, otherwise csv."
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    help="The format; told by the suffix of FILE (.json: perfetto), otherwise csv.",
 )
 @click.option("--run", "run_id", type=int, help="Only the run with this number.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="The file; stdout otherwise.")

@@ -25,7 +25,7 @@ SUFFIXES = (".db", ".sqlite", ".sqlite3")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run, a line each.")
 def command(folder: Path, as_json: bool) -> int:
     """The runs in every trace of a folder, newest file first. A file that cannot be read is named, and is no reason to
-    stop. Without DIR, the folder is traces/."""
+    stop. DIR may be one trace; without it, the folder is traces/."""
     from specview.errors import TraceError
 
     try:
@@ -39,7 +39,8 @@ def command(folder: Path, as_json: bool) -> int:
         _show(entries)
     else:
         click.echo(f"No traces in {folder}; record one with `specview record`.", err=True)
-    return 0
+    # In a folder, a file that is no trace is nobody's mistake; the one file that was asked for is.
+    return 2 if paths == [folder] and entries[0][2] is not None else 0
 
 
 def _candidates(folder: Path) -> list[Path]:

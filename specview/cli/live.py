@@ -40,6 +40,7 @@ def _record_and_summarise(settings: RunSettings, path: Path) -> int:
 
     outcome = run(settings, path)
     print_summary(outcome.path)
+    _tell(outcome.path)
     return exit_code(outcome)
 
 
@@ -66,7 +67,7 @@ def _watch(settings: RunSettings, path: Path) -> int:
     # A child that refused the file (2) left it as it was, and so do we.
     if path.exists() and code != REFUSED:
         fold(path)
-        say(f"the trace is in {path}; see it again with `specview replay {path}`.")
+        _tell(path)
     if code in (0, 130) or child.stopped:
         return shown
     if code < 0:
@@ -74,3 +75,9 @@ def _watch(settings: RunSettings, path: Path) -> int:
         return 1
     say(child.last_line.removeprefix("specview: "))
     return code
+
+
+def _tell(path: Path) -> None:
+    from specview.cli import say
+
+    say(f"the trace is in {path}; see it again with `specview replay {path}`.")

@@ -172,16 +172,18 @@ def settings_from(options: dict[str, Any]) -> RunSettings:
             sampling=Sampling(
                 **{name: options[name] for name in SAMPLING_NAMES}, logit_bias=dict(options["logit_bias"])
             ),
-            **{name: options[name] for name in SETTING_NAMES} | {"gamma": _gamma(options["gamma"], options["draft"])},
+            **{name: options[name] for name in SETTING_NAMES} | {"gamma": _gamma(options)},
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _gamma(asked: int | str | None, draft: str | None) -> int | str:
+def _gamma(options: dict[str, Any]) -> int | str:
+    asked: int | str | None = options["gamma"]
     if asked is not None:
         return asked
-    return EMBEDDED_GAMMA if draft is None else DEFAULT_GAMMA
+    embedded = options["draft"] is None and options["target"] is None
+    return EMBEDDED_GAMMA if embedded else DEFAULT_GAMMA
 
 
 def as_arguments(settings: RunSettings) -> list[str]:

@@ -20,6 +20,19 @@ def test_a_pair_that_does_not_fit_says_why(specview, tiny_pair):
     assert str(tiny_pair.stranger) in problem
 
 
+def test_a_draft_that_is_no_model_of_its_own_is_named(specview, tiny_pair):
+    assert "SmolLM2-135M-Instruct-head" in specview("doctor").out
+    for words, said in (
+        (["--draft", "prompt-lookup"], "prompt-lookup"),
+        (["--draft", "self:0-1"], "self:0-1"),
+        ([], "some layers of the target itself"),
+    ):
+        result = specview("doctor", "--target", tiny_pair.target, *words)
+        assert result.code == 0
+        (line,) = [line for line in result.out.splitlines() if line.startswith("draft")]
+        assert said in line
+
+
 def test_what_is_missing_is_told_and_not_raised(specview, tmp_path):
     result = specview("doctor", "--target", tmp_path / "nowhere", "--device", "tpu")
     assert result.code == 1

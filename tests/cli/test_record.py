@@ -96,7 +96,8 @@ BAD = {
     "blank prompt": (["--prompt=  "], "prompt is empty"),
     "prompt too long": (["--prompt=" + "x" * 3000], "shorten it"),
     "prompt file": (["--prompt-file={tmp}/nothing.txt"], "does not exist"),
-    "unknown option": (["--gama=3"], "No such option"),
+    "unknown option": (["--gama=3"], "No such option '--gama'; did you mean --gamma?"),
+    "option cut short": (["--temp=3"], "No such option '--temp'; did you mean --temperature?"),
     "unknown device": (["--device=tpu"], "tpu"),
     "stop text": (["--stop="], "stop text must not be empty"),
     "layers of itself": (["--draft=self:0-99"], "99"),
@@ -136,6 +137,24 @@ def test_an_existing_file_is_kept_unless_forced(specview, tiny_pair, tmp_path):
     with TraceReader(out) as reader:
         assert [run.status for run in reader.runs()] == ["finished", "finished"]
     assert specview("check", out).code == 0
+
+
+def test_only_the_embedded_draft_has_its_own_gamma(specview, tiny_pair, tmp_path):
+    target = ["--target", tiny_pair.target, "--dtype", "float32", "--device", "cpu"]
+    options = ["--prompt", "a", "--max-new-tokens", 4, "--baseline-tokens", 0, "-o", tmp_path / "run.db"]
+    assert specview("record", *target, *options).code == 0
+    with TraceReader(tmp_path / "run.db") as reader:
+        (run,) = reader.runs()
+    assert (run.info.proposer, run.info.gamma) == ("self", 4)
+
+
+def test_live_without_a_terminal_says_where_the_trace_is(specview, tiny_pair, tmp_path):
+    out = tmp_path / "run.db"
+    words = ["--prompt", "a", "--max-new-tokens", 4, "--baseline-tokens", 0, "-o", out]
+    result = specview("live", *tiny_pair.options(), *words)
+    assert result.code == 0
+    assert "num_rounds" in result.out
+    assert result.err.endswith(f"specview: the trace is in {out}; see it again with `specview replay {out}`.\n")
 
 
 def test_a_token_can_be_banned(specview, tiny_pair, tmp_path):
