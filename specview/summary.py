@@ -54,6 +54,12 @@ class Summary:
     def gamma(self) -> int | None:
         return self.run.info.gamma
 
+    @property
+    def prefill_note(self) -> str:
+        """What stands beside a speed: transformers gives no clock of the prefill, and round 1 holds it."""
+        inside = self.run.info.source == "transformers" and self.time_to_first_token_ms is None
+        return "prefill in round 1 included" if inside else "prefill apart"
+
     def values(self) -> dict[str, Any]:
         """Metric name → value, JSON-ready: numbers, lists of numbers, or None."""
         t, run = self.totals, self.run

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specview.cli import Standing
-    from specview.contract import ClauseReport, RunReport
+    from specview.contract import ClauseReport, RunReport, Violation
 
 SHOWN_VIOLATIONS = 5
 MARKS = {"ok": ("✓", "green"), "broken": ("✗", "bold red"), "not recorded": ("·", "dim")}
@@ -25,7 +25,8 @@ def command(standing: Standing, traces: tuple[Path, ...], as_json: bool) -> int:
     """Recompute every clause of the draft–verify contract from what the traces recorded.
 
     Exit code 0: whatever was recorded holds; 1: a clause is broken; 2: a trace cannot be read. A clause that a trace
-    has no data for is `not recorded`, never `ok`."""
+    has no data for is `not recorded`, never `ok`. Prompts and rounds are numbered from 1, as on the screen; JSON has
+    the indices of the tables, from 0."""
     import json
 
     from specview.cli import say
@@ -143,13 +144,22 @@ def _show_clause(console: Console, clause: ClauseReport) -> None:
         line.append(f" · {clause.note}", style="dim")
     console.print(line, soft_wrap=True)
     for v in clause.violations[:SHOWN_VIOLATIONS]:
-        places = ("sequence", v.sequence), ("round", v.round), ("position", v.position)
-        where = " ".join(f"{name} {value}" for name, value in places if value is not None)
+        where = _place(v)
         finding = Text(f"         {where}{': ' if where else ''}{showable(v.recorded)}")
         finding.append(f" — expected {showable(v.expected)}", style="dim")
         console.print(finding, soft_wrap=True)
     if clause.broken > SHOWN_VIOLATIONS:
         console.print(Text(f"         … and {clause.broken - SHOWN_VIOLATIONS:,} more", style="dim"))
+
+
+def _place(v: Violation) -> str:
+    """Numbered as on the replay's screen, from 1, so that `:` goes there; the JSON has the indices of the tables."""
+    places = (
+        ("prompt", None if v.sequence is None else v.sequence + 1),
+        ("round", None if v.round is None else v.round + 1),
+        ("position", v.position),
+    )
+    return " ".join(f"{name} {value:,}" for name, value in places if value is not None)
 
 
 def _conclusion(report: RunReport) -> Any:

@@ -174,7 +174,7 @@ def _gains(s: Summary) -> Table:
     baseline = s.run.baseline_tokens
     estimate = "estimate, assumes i.i.d. acceptance"
     rows = (
-        ("tokens_per_second", _decimal(metrics.tokens_per_second(s.totals)), "prefill apart"),
+        ("tokens_per_second", _decimal(metrics.tokens_per_second(s.totals)), s.prefill_note),
         ("ms_per_token", _decimal(metrics.ms_per_token(s.totals)), ""),
         ("baseline_ms_per_token", _decimal(s.run.baseline_ms_per_token),
          "" if baseline is None else f"median of {baseline:,} plain steps"),

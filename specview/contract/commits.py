@@ -134,7 +134,7 @@ def c11_continuity(context: Context, r: Round) -> Outcome:
         (0, context.sequence.prompt_tokens) if before is None else (before.index + 1, before.committed_after)
     )
     if r.index != index:
-        findings.append(Finding(f"round {r.index}", f"round {index}: none is missing"))
+        findings.append(Finding(f"round_index {r.index}", f"round_index {index}: none is missing"))
     if r.committed_before != length:
         findings.append(Finding(f"starts from {r.committed_before} tokens", f"{length}, what was committed before it"))
     if not r.committed:

@@ -43,7 +43,7 @@ def test_a_broken_clause_is_named_with_its_place(specview: Specview, trace: Path
     result = specview("check", trace)
     assert result.code == 1
     assert "✗ C13" in result.out
-    assert "sequence 0 round 7: 2 target calls — expected 1" in result.out
+    assert "prompt 1 round 8: 2 target calls — expected 1" in result.out
     assert "Broken: C13." in result.out
 
 

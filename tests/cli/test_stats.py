@@ -10,6 +10,7 @@ import os
 import pty
 import random
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,6 +48,18 @@ def test_stats_has_every_metric_with_its_denominator(specview: Specview, trace: 
     assert "median" in result.out
     assert "p95" in result.out
     assert "\x1b" not in result.out
+
+
+def test_a_captured_run_says_that_its_speed_includes_the_prefill(specview: Specview, trace: Path) -> None:
+    assert "prefill apart" in specview("stats", trace).out
+    connection = sqlite3.connect(trace)
+    connection.execute("UPDATE runs SET source = 'transformers'")
+    connection.execute("UPDATE sequences SET target_prefill_ns = NULL, draft_prefill_ns = NULL")
+    connection.commit()
+    connection.close()
+    captured = specview("stats", trace).out
+    assert "prefill in round 1 included" in captured
+    assert "prefill apart" not in captured
 
 
 def test_stats_as_json_are_the_same_numbers(specview: Specview, trace: Path) -> None:
@@ -191,6 +204,16 @@ def test_list_marks_what_cannot_be_read(specview: Specview, trace: Path, tmp_pat
     assert "broken.db is damaged" in result.err
     lines = [json.loads(line) for line in specview("list", tmp_path, "--json").out.splitlines()]
     assert {Path(line["trace"]).name: line.get("num_rounds") for line in lines} == {"trace.db": 50, "broken.db": None}
+
+
+def test_the_one_trace_that_list_was_asked_for_must_be_readable(
+    specview: Specview, trace: Path, tmp_path: Path
+) -> None:
+    assert specview("list", trace).code == 0
+    (tmp_path / "broken.db").write_bytes(trace.read_bytes()[:9000])
+    result = specview("list", tmp_path / "broken.db")
+    assert result.code == 2
+    assert "broken.db is damaged" in result.err
 
 
 def test_list_of_an_empty_folder_says_what_to_do(specview: Specview, tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ class StatisticsPane(ScrollCanvas):
         blocks = (
             self._by_position(s, width),
             self._histogram(s, width),
-            self._along("overlap along the prompt", s.overlap, width, self.ink.target, 1.0, s.sampled),
-            self._along("ms per token along the prompt", s.ms_per_token, width, self.ink.bonus, None, False),
+            self._along("overlap along the output", s.overlap, width, self.ink.target, 1.0, s.sampled),
+            self._along("ms per token along the output", s.ms_per_token, width, self.ink.bonus, None, False),
         )
         return _stacked(blocks)
 
@@ -148,7 +148,7 @@ class StatisticsPane(ScrollCanvas):
         of_judged = f"{count(t.num_accepted_draft_tokens)} of {count(judged)} judged" if judged is not None else ""
         rows = (
             ("measured speed-up", _times(s.summary.measured_speedup), "against plain decoding in this run"),
-            ("tokens per second", plain(metrics.tokens_per_second(t), 0, 1), "prefill apart"),
+            ("tokens per second", plain(metrics.tokens_per_second(t), 0, 1), s.summary.prefill_note),
             ("ms per token", plain(metrics.ms_per_token(t), 0), f"plain {plain(run.baseline_ms_per_token, 0)}"),
             ("acceptance", _percent(metrics.draft_acceptance_rate(t)),
              f"{count(t.num_accepted_draft_tokens)} of {count(t.num_draft_tokens)} proposed"),
