@@ -358,7 +358,12 @@ def test_comparison_finds_the_first_token_that_differs(tmp_path: Path) -> None:
     assert other.left.at.index == at
     assert other.left.margin is not None
     assert other.left.margin >= 0
-    assert any("part at output token" in line for line in table(other))
+    (verdict,) = [line for line in table(other) if "part at output token" in line]
+    assert verdict.startswith("the outputs agree on")
+    assert any(
+        line.startswith("prompt 2 of 3: the outputs agree on")
+        for line in table(replace(other, sequence_index=1, sequence_count=3))
+    )
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,12 @@ async def test_copy_puts_the_rounds_text_on_the_clipboard(trace: Path) -> None:
         assert app.clipboard == wanted
 
 
+async def test_a_window_that_is_too_small_says_what_to_do_in_full(trace: Path) -> None:
+    async with running(trace, size=(20, 5)) as (app, pilot):
+        await until(lambda: "terminal" in screen(app), pilot)
+        assert " ".join(screen(app).split()) == "Make the terminal larger (40×10)."
+
+
 async def test_compare_with_another_trace_from_inside(trace: Path, tmp_path: Path) -> None:
     write(tmp_path / "other.db", 20, seed=9)
     async with running(trace) as (app, pilot):

@@ -86,10 +86,11 @@ def table(comparison: Comparison) -> list[str]:
     for letter, side in (("A", c.left), ("B", c.right)):
         info = side.summary.run.info
         lines.append(f"{letter}  {model_name(info.target)} ◂ {draft_name(info)} · {' · '.join(settings(info))}")
+    place = f"prompt {c.sequence_index + 1} of {c.sequence_count}: " if c.sequence_count > 1 else ""
     if c.divergence is None:
-        lines.append(f"the outputs agree on all {c.shared} tokens that both have")
+        lines.append(f"{place}the outputs agree on all {c.shared} tokens that both have")
     else:
-        lines.append(f"the outputs agree on {c.shared} tokens and part at output token {c.divergence + 1}")
+        lines.append(f"{place}the outputs agree on {c.shared} tokens and part at output token {c.divergence + 1}")
         for letter, side in (("A", c.left), ("B", c.right)):
             if side.margin is not None:
                 lines.append(f"{letter}  top-2 margin of the target there: {prob(side.margin, 0)}")

@@ -65,17 +65,19 @@ class ComparePane(ScrollCanvas):
 
     def _verdict(self, c: Comparison, width: int) -> list[Line]:
         ink = self.ink
-        place = f"prompt {c.sequence_index + 1} of {c.sequence_count}" if c.sequence_count > 1 else ""
+        place = f"Prompt {c.sequence_index + 1} of {c.sequence_count}: " if c.sequence_count > 1 else ""
+        outputs = "the outputs" if place else "The outputs"
         if not c.sequence_count:
             return [[("One of the two runs decoded nothing.", ink.text)]]
         other = "" if c.same_prompt else " The prompts are not the same text."
         if c.divergence is None:
             longer = c.left.output_tokens != c.right.output_tokens
             tail = "; one goes on where the other ends" if longer else ""
-            text = f"The outputs agree on all {count(c.shared)} tokens that both have{tail}.{other}"
-            return wrap([(f"{text} {place}", ink.accepted)], width)
-        text = f"The outputs agree on {count(c.shared)} tokens and part at output token {count(c.divergence + 1)}."
-        lines = wrap([(f"{text}{other} {place}", ink.strong)], width)
+            text = f"{place}{outputs} agree on all {count(c.shared)} tokens that both have{tail}.{other}"
+            return wrap([(text, ink.accepted)], width)
+        agreed, parted = count(c.shared), count(c.divergence + 1)
+        text = f"{place}{outputs} agree on {agreed} tokens and part at output token {parted}."
+        lines = wrap([(f"{text}{other}", ink.strong)], width)
         for letter, side in (("A", c.left), ("B", c.right)):
             if side.margin is not None:
                 (first, p1), (second, p2) = side.choices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specview.tui.ink import Line, fit
+from specview.tui.ink import Line, wrap
 from specview.tui.widgets.canvas import Canvas
 
 
@@ -20,5 +20,5 @@ class TooSmall(Canvas):
     """Says why there is nothing to see."""
 
     def draw(self, width: int, height: int) -> list[Line]:
-        lines: list[Line] = [[] for _ in range(height // 2)]
-        return [*lines, [(fit("Make the terminal larger (40×10).", width), self.ink.muted)]]
+        said = wrap([("Make the terminal larger (40×10).", self.ink.muted)], max(1, width))
+        return [*([] for _ in range(max(0, height - len(said)) // 2)), *said]
