@@ -27,9 +27,17 @@ def command(**options: Any) -> int:
     path = settings.trace_path(datetime.now())
     outcome = run(settings, path)
     if ranks.records():
+        if outcome.status == "interrupted":
+            _tell_interruption(outcome.path)
         tell_parting(outcome.path)
         print_path(outcome.path)
     return exit_code(outcome)
+
+
+def _tell_interruption(path: Path) -> None:
+    from specview.cli import say
+
+    say(f"interrupted; what was recorded is kept, and `--resume -o {path}` goes on at the first unfinished prompt.")
 
 
 def tell_parting(path: Path) -> None:

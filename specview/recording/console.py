@@ -30,6 +30,9 @@ class LineReporter:
             share = "" if fraction is None else f" {fraction:.0%}"
             click.echo(showable(f"{sentence}{share} …"), err=True)
 
+    def begin(self, prompt: str) -> None:
+        pass
+
     def round(self, round_: Round, output_tokens: int) -> None:
         pass
 
@@ -41,6 +44,8 @@ class SilentReporter:
     """Nothing, for a rank whose words would only repeat those of the one that records."""
 
     def stage(self, sentence: str, fraction: float | None) -> None: ...
+
+    def begin(self, prompt: str) -> None: ...
 
     def round(self, round_: Round, output_tokens: int) -> None: ...
 
@@ -54,13 +59,17 @@ class BarReporter:
         self._progress = progress
         self._limit = limit
         self._task = progress.add_task("", total=None)
+        self._decoding = "decoding"
 
     def stage(self, sentence: str, fraction: float | None) -> None:
         total, done = (None, 0) if fraction is None else (100, round(fraction * 100))
         self._progress.update(self._task, description=showable(sentence), total=total, completed=done)
 
+    def begin(self, prompt: str) -> None:
+        self._decoding = f"decoding {prompt}"
+
     def round(self, round_: Round, output_tokens: int) -> None:
-        self._progress.update(self._task, description="decoding", total=self._limit, completed=output_tokens)
+        self._progress.update(self._task, description=self._decoding, total=self._limit, completed=output_tokens)
 
     def remark(self, sentence: str) -> None:
         self._progress.console.print(f"specview: {showable(sentence)}", markup=False, highlight=False)

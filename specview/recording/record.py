@@ -39,6 +39,9 @@ class Reporter(Protocol):
     def stage(self, sentence: str, fraction: float | None) -> None:
         """What is going on now; `fraction` is 0…1 where it is known."""
 
+    def begin(self, prompt: str) -> None:
+        """The next rounds are those of this prompt: `the prompt`, `prompt 2 of 3`."""
+
     def round(self, round_: Round, output_tokens: int) -> None:
         """A round was recorded; `output_tokens` counts the sequence's output so far."""
 
@@ -67,14 +70,14 @@ def record(settings: RunSettings, path: Path, reporter: Reporter, stop: Stop) ->
     """
     if settings.gamma == "auto" and ranks.world_size() > 1:
         raise SpecviewError("--gamma auto follows the clock of one process; with several, give --gamma a number.")
-    prompts = _numbered_prompts(settings, path)
+    prompts, total = _numbered_prompts(settings, path)
     # Of several ranks that decode together one records; the others draw the same tokens and write nothing.
     writer = (
         TraceWriter(path, force=settings.force, append=settings.append or settings.resume)
         if ranks.records()
         else SilentWriter()
     )
-    recorder = _Recorder(settings, writer, reporter, stop)
+    recorder = _Recorder(settings, writer, reporter, stop, total)
     try:
         recorder.run(prompts)
         status: Status = "interrupted" if stop.requested else "finished"
@@ -103,9 +106,9 @@ def record(settings: RunSettings, path: Path, reporter: Reporter, stop: Stop) ->
     return Outcome(path, status, recorder.sequences, len(recorder.refusals))
 
 
-def _numbered_prompts(settings: RunSettings, path: Path) -> Iterator[tuple[int, Prompt]]:
-    """(number, prompt) of each prompt to run. A file is read whole before a model loads, so that its errors come first;
-    stdin is read as it comes."""
+def _numbered_prompts(settings: RunSettings, path: Path) -> tuple[Iterator[tuple[int, Prompt]], int | None]:
+    """(number, prompt) of each prompt to run, and how many there are, with those that are done. A file is read whole
+    before a model loads, so that its errors come first; stdin is read as it comes, and its number is not known."""
     prompts: Iterable[Prompt]
     if settings.prompt_file is None:
         prompts = settings.prompts or (Prompt(DEFAULT_PROMPT),)
@@ -116,7 +119,7 @@ def _numbered_prompts(settings: RunSettings, path: Path) -> Iterator[tuple[int, 
     first = _first_unfinished(path) if settings.resume else 0
     if isinstance(prompts, tuple) and first >= len(prompts):
         raise SpecviewError(f"{path} has finished all {len(prompts)} prompts; there is nothing to resume.")
-    return islice(enumerate(prompts), first, None)
+    return islice(enumerate(prompts), first, None), len(prompts) if isinstance(prompts, tuple) else None
 
 
 def _first_unfinished(path: Path) -> int:
@@ -135,9 +138,15 @@ class _Recorder:
     """One run in progress: what is open, what was counted, which token ids the trace already explains."""
 
     def __init__(
-        self, settings: RunSettings, writer: TraceWriter | SilentWriter, reporter: Reporter, stop: Stop
+        self,
+        settings: RunSettings,
+        writer: TraceWriter | SilentWriter,
+        reporter: Reporter,
+        stop: Stop,
+        total: int | None,
     ) -> None:
         self.settings = settings
+        self.total = total
         self.writer = writer
         self.reporter = reporter
         self.stop = stop
@@ -213,7 +222,9 @@ class _Recorder:
             # Only now: whether a chat template was used is known with the first prompt.
             self.writer.update_info(replace(session.info, uuid=self._uuid))
         baseline = self._measure(session, ids) if not self.sequences else None
-        self._stage("Reading the prompt")
+        which = self._which(index)
+        self._stage(f"Reading {which}")
+        self.reporter.begin(which)
         sequence = replace(session.prefill(index, text, ids), request_id=prompt.request_id)
         self._explain(session, ids)
         handle = self._open = self.writer.begin_sequence(sequence)
@@ -233,6 +244,11 @@ class _Recorder:
         self._open = None
         if session.uncaptured is not None and self.sequences == 1:
             self._remark(session.uncaptured)
+
+    def _which(self, index: int) -> str:
+        if self.total is None:
+            return f"prompt {index + 1:,}"
+        return "the prompt" if self.total == 1 else f"prompt {index + 1:,} of {self.total:,}"
 
     def _measure(self, session: Session, ids: tuple[int, ...]) -> Baseline | None:
         """Plain decoding and the cost curve, once a run. An auto γ needs the curve even where no baseline is wanted."""

@@ -192,6 +192,7 @@ def test_many_prompts_become_sequences_in_order(specview, tiny_pair, tmp_path):
     result = specview("record", *options)
     assert result.code == 1  # one prompt did not fit, and the run says so
     assert "shorten it" in result.err
+    assert "Reading prompt 1 of 3 …\nReading prompt 2 of 3 …\n" in result.err
     with TraceReader(out) as reader:
         (run,) = reader.runs()
         found = reader.sequences(run.id)
@@ -247,6 +248,7 @@ def test_a_signal_ends_the_run_between_two_rounds(tiny_pair, tmp_path, specview,
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
+    assert f"`--resume -o {out}` goes on at the first unfinished prompt" in err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["prompts.jsonl", "run.db"]
     with TraceReader(out) as reader:
         (run,) = reader.runs()
