@@ -16,7 +16,7 @@ import numpy as np
 from specview.vllm_plugin.columns import INDEX, SCALARS
 
 try:
-    from numba import njit, prange
+    from numba import config, njit, prange, set_num_threads
 except ModuleNotFoundError:
     COMPILED, njit, prange = False, None, range
 else:
@@ -56,6 +56,12 @@ _DRAFT_PROB, _TOKEN_DRAFT_PROB = INDEX["draft_prob"], INDEX["token_draft_prob"]
 _TARGET_ENTROPY, _TARGET_DEVIATION = INDEX["target_entropy"], INDEX["target_deviation"]
 _OVERLAP, _RESIDUAL_MASS = INDEX["overlap"], INDEX["residual_mass"]
 _TOPS = len(SCALARS)
+
+
+def use_threads(count: int) -> None:
+    """Work with so many: a parallel loop of another width than torch's makes OpenMP end and start threads."""
+    if COMPILED:
+        set_num_threads(min(count, config.NUMBA_NUM_THREADS))
 
 
 @_fast

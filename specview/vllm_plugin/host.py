@@ -35,6 +35,7 @@ def _functions() -> ModuleType:
 
 def compile_for(dtype: torch.dtype) -> None:
     """Compile for logits of this type, so that no step waits for it."""
+    _functions().use_threads(torch.get_num_threads())
     scratch = Scratch()
     raw = torch.zeros(2, 2, dtype=dtype)
     scores, token = raw.to(torch.float32), torch.zeros(2, dtype=torch.int64)
