@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import re
 import shutil
 import socket
@@ -219,3 +220,19 @@ if BROWSER is not None:  # without one, the socket test above stands for it
             assert after != before, "the page paints what the key did"
             assert len(page.asked) > 2
             assert [url for url in page.asked if not url.startswith((served, "data:"))] == []
+
+
+def test_a_tab_whose_server_was_killed_ends(tmp_path):
+    write(tmp_path / "run.db", 30)
+    driver = {"TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver"}
+    command = [sys.executable, "-P", "-m", "specview.tui.web", tmp_path / "run.db"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | driver
+    ) as tab:
+        try:
+            assert tab.stdout is not None
+            assert tab.stdout.readline() == b"__GANGLION__\n"
+            tab.communicate(timeout=PATIENCE_S)  # closes stdin, as the kernel does for a server that is no more
+        finally:
+            tab.kill()
+    assert tab.returncode == 0
