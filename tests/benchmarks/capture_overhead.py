@@ -151,8 +151,8 @@ def _row(name: str, threads: int, found: list[tuple[dict[str, Any], dict[str, An
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--processes", type=int, default=2, help="fresh processes of each side; they share the pairs")
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--processes", type=int, default=3, help="fresh processes of each side; they share the pairs")
     parser.add_argument("--threads", type=int, help="one number of threads instead of both")
     parser.add_argument("--only", default="", help="settings whose name contains this")
     parser.add_argument("--side", choices=("plain", "capture"), help=argparse.SUPPRESS)
