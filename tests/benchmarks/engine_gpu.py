@@ -4,7 +4,8 @@
 
 Random weights agree on nothing, so the draft is the target itself without its last layers, and only times are looked
 at: round time over the time of its forwards alone (replayed graphs on both sides), recording on and off, the same
-engine with every kernel launched anew, and transformers' assisted generation with the same two modules.
+engine with every kernel launched anew, transformers' assisted generation with the same two modules, and flashspec
+(compiled on a GPU) where it is installed.
 `--device cpu --size tiny` runs the same script anywhere.
 """
 
@@ -31,6 +32,7 @@ from engine.round import Sampling
 from engine.session import Session
 from engine.vocab_map import plain_map
 from specview.trace.writer import TraceWriter
+from tests.benchmarks import flashspec
 from tests.benchmarks.engine_speed import GAMMA, Floor, assisted, in_turns, output_length, ratio
 from tests.unit.engine_folders import byte_tokenizer
 
@@ -126,16 +128,23 @@ def measure(size: str, device: torch.device, tokens: int, repeats: int) -> dict[
         "recorded": recorded,
         "assisted": assisted(session, ids, Sampling(temperature=1.0), tokens),
     }
+    if flashspec.installed():
+        calls["flashspec"] = flashspec.theirs(session, ids, 1.0, tokens)
     times = in_turns(calls, repeats)
     if device.type == "cuda":
         print(f"{size}: {session.uncaptured or 'steps are replayed as CUDA graphs'}")
+    peers = {
+        f"{name}_over_recorded": ratio(times[name], times["recorded"], True, "wall")
+        for name in ("assisted", "flashspec")
+        if name in times
+    }
     return {
         "tokens_per_round": output_length(rounds) / len(rounds),
         "round_ms": sum(r.times.round_ns or 0 for r in rounds) / len(rounds) / 1e6,
         "engine_over_floor": ratio(times["engine"], times["floor"], False, "wall"),
         "recorded_over_engine": ratio(times["recorded"], times["engine"], False, "wall"),
         "called_over_engine": ratio(times["called"], times["engine"], True, "wall"),
-        "assisted_over_recorded": ratio(times["assisted"], times["recorded"], True, "wall"),
+        **peers,
     }
 
 

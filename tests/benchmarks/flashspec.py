@@ -30,29 +30,29 @@ SKIPPED = "flashspec is not installed here; nothing was compared (pip install fl
 
 
 def theirs(session: Session, ids: tuple[int, ...], temperature: float, tokens: int) -> Callable[[], int]:
-    """flashspec on the session's own two modules."""
+    """flashspec on the session's own two modules, compiled on a GPU, where that is how it is meant to run."""
     import flashspec
     from flashspec.engine.hf_drafter import HuggingFaceDrafter
     from flashspec.engine.verifier import TargetModel
 
     logging.getLogger("flashspec").setLevel(logging.ERROR)
-    cpu = torch.device("cpu")
+    draft, target = session.pair.draft_model, session.pair.target
+    assert draft is not None
+    device = target.device
     config = flashspec.FlashSpecConfig(
-        device="cpu",
+        device=str(device),
         dtype="bfloat16",
-        compile=False,
+        compile=device.type == "cuda",
         drafter_strategy="bandit",
         eos_token_ids=tuple(session.pair.eos),
         max_new_tokens=tokens,
         bandit=flashspec.BanditConfig(n_arms=1),
         sampling=flashspec.SamplingConfig(gamma=GAMMA, temperature=temperature, seed=1),
     )
-    draft, target = session.pair.draft_model, session.pair.target
-    assert draft is not None
-    drafter = HuggingFaceDrafter("draft", cpu, torch.bfloat16, temperature, model=draft.module)
-    verifier = TargetModel("target", cpu, torch.bfloat16, model=target.module)
+    drafter = HuggingFaceDrafter("draft", device, torch.bfloat16, temperature, model=draft.module)
+    verifier = TargetModel("target", device, torch.bfloat16, model=target.module)
     engine: Any = flashspec.SpeculativeEngine(config, [drafter], verifier)
-    prompt = torch.tensor([ids])
+    prompt = torch.tensor([ids], device=device)
 
     def run() -> int:
         with torch.inference_mode():
@@ -82,6 +82,11 @@ def ours(session: Session, ids: tuple[int, ...], folder: Path) -> Callable[[], i
     return run
 
 
+def installed() -> bool:
+    """Whether there is a flashspec to compare with."""
+    return importlib.util.find_spec("flashspec") is not None
+
+
 def one_setting(temperature: float, repeats: int, tokens: int, folder: Path) -> dict[str, float]:
     sampling = Sampling(temperature=temperature)
     session = load_session(DRAFT, None, sampling=sampling, gamma=GAMMA, max_new_tokens=tokens, seed=1, dtype="bfloat16")
@@ -100,7 +105,7 @@ def one_setting(temperature: float, repeats: int, tokens: int, folder: Path) -> 
 
 def run(repeats: int = 5, tokens: int = 64) -> dict[str, dict[str, float]]:
     """Measure greedy and sampled, print a table, and return the numbers; nothing where flashspec is not installed."""
-    if importlib.util.find_spec("flashspec") is None:
+    if not installed():
         print(SKIPPED)
         return {}
     return both_settings(f"flashspec {metadata.version('flashspec')}", one_setting, repeats, tokens)
