@@ -16,7 +16,7 @@ from engine.judge import Ending, Judged, end, judge
 from engine.model import Model
 from engine.proposers import Committed, Proposal, Proposer, Room
 from engine.round import CorrectionKind, Cut, Origin, Round, Sampling, StopReason
-from engine.sampling import Penalties, has_penalties, uniform_draws
+from engine.sampling import Penalties, has_penalties, treats_tokens_alike, uniform_draws
 from engine.stopping import Stopping
 from engine.timing import PhaseClock
 
@@ -194,7 +194,7 @@ class Decoder:
     def _run(self, name: str, step: Step, proposal: Proposal, *inputs: Tensor) -> tuple[Tensor, ...]:
         """A step as a replayed graph, where all that it reads besides its inputs is always at the same place."""
         graphs = self.target.graphs
-        if graphs is None or self._penalties is not None or self.sampling.logit_bias or not self._room.holds(proposal):
+        if graphs is None or not treats_tokens_alike(self.sampling) or not self._room.holds(proposal):
             return step(*inputs)
         return graphs.run((name, self._room.scores.data_ptr()), step, *inputs)
 

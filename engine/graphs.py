@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.rounding import near
+
 Tensors = tuple[Tensor, ...]
 Step = Callable[..., Tensors]
 Replay = Callable[[], None]
@@ -96,12 +98,8 @@ class Graphs:
 
 
 def _agree(ours: Tensor, theirs: Tensor) -> bool:
-    """Equal, or for floats equal up to what another choice of kernel rounds; NaN equals NaN."""
-    if not ours.is_floating_point():
-        return bool(torch.equal(ours, theirs))
-    tolerance = 1e-3 if ours.dtype in (torch.float32, torch.float64) else 0.1
-    ours, theirs = (torch.nan_to_num(x.float(), 0.0, 0.0, 0.0) for x in (ours, theirs))
-    return ours.numel() == 0 or bool((ours - theirs).abs().max() <= tolerance * (theirs.abs().max() + 1e-6))
+    """Floats up to what another choice of kernel rounds, all else exactly."""
+    return near(ours, theirs) if ours.is_floating_point() else bool(torch.equal(ours, theirs))
 
 
 def on_cuda(device: torch.device) -> Capture:

@@ -19,6 +19,7 @@ from engine.errors import PairError
 from engine.fused import FusedForward, fuse
 from engine.graphs import Graphs
 from engine.replayed import ReplayedForward, extent_for
+from engine.rounding import near
 
 PREFILL_BLOCK = 4096
 """Prompt positions fed in one forward; longer prompts go in blocks so that activations stay bounded."""
@@ -162,24 +163,14 @@ class Model:
             return False
         ids = torch.arange(5, device=self.device) % min(self.vocab_size, self.embedding_rows)
         self.begin(8)
-        ours = self.forward(ids, 5).float()
-        theirs = self.module(input_ids=ids[None], use_cache=False).logits[0].float()
+        ours = self.forward(ids, 5)
+        theirs = self.module(input_ids=ids[None], use_cache=False).logits[0]
         self.begin(0)
-        if _near(ours, theirs, self.dtype):
+        if near(ours, theirs):
             return False
         self._fused = None
         use_packed_attention(self.module)
         return True
-
-
-def _near(one: Tensor, other: Tensor, dtype: torch.dtype) -> bool:
-    """Whether two kernels' logits differ by rounding only, relative to the largest of them.
-
-    What is not finite is left out: a model that breaks down is found by the loop, which says so.
-    """
-    one, other = (torch.nan_to_num(logits, 0.0, 0.0, 0.0) for logits in (one, other))
-    tolerance = 1e-3 if dtype == torch.float32 else 0.1
-    return float((one - other).abs().max()) <= tolerance * (float(other.abs().max()) + 1e-6)
 
 
 @torch.inference_mode()
@@ -202,14 +193,14 @@ def probe_rollback(model: Model) -> None:
         model.forward(torch.cat([kept, dropped]), 1)
         model.roll_back(2)
         held = model.length()
-        after = model.forward(instead, 1).float()
+        after = model.forward(instead, 1)
         model.begin(8)
-        straight = model.forward(torch.cat([kept, instead]), 1).float()
+        straight = model.forward(torch.cat([kept, instead]), 1)
     except (RuntimeError, ValueError, NotImplementedError, AttributeError) as error:
         raise PairError(sentence) from error
     finally:
         model.begin(0)
     # Different kernel widths round differently in half precision: equality is not to be had, nearness is.
-    if held != 2 or not _near(after, straight, model.dtype):
+    if held != 2 or not near(after, straight):
         raise PairError(sentence)
     model.distrust_fused()

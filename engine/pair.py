@@ -12,7 +12,6 @@ from engine import default_pair, parallel, ranks
 from engine.default_pair import Progress
 from engine.device import Choice, choose
 from engine.errors import PairError
-from engine.head.folder import HEAD_FILE
 from engine.layer_skip import parse_layers, skip_layers, without_middle
 from engine.loading import Loaded, load
 from engine.model import Model, probe_rollback
@@ -71,8 +70,7 @@ def load_pair(
     if ranks.world_size() > 1:
         choice = replace(choice, device=parallel.join(choice.device))
     target_path = default_pair.default_target(progress) if target is None else target
-    if draft is None and target is None and (default_pair.HEAD / HEAD_FILE).is_file():
-        draft = str(default_pair.HEAD)
+    draft = default_draft(target) if draft is None else draft
     target_name = default_pair.NAME if target is None else target
     progress(f"Loading the target {target_name}", None)
     loaded = _load_target(target, target_path, choice, options)
@@ -84,6 +82,13 @@ def load_pair(
         draft, loaded, model, target_path, sampling, choice, options, progress
     )
     return Pair(model, proposer, draft_model, loaded.tokenizer, eos_ids(loaded), draft_name, target_name, choice)
+
+
+def default_draft(target: str | None) -> str | None:
+    """The draft of a target where none is named: the embedded head for the embedded target (None); otherwise None, for
+    some layers of the target itself."""
+    embedded = find_head(str(default_pair.HEAD)) if target is None else None
+    return None if embedded is None else str(embedded)
 
 
 def _load_target(target: str | None, path: str, choice: Choice, options: PairOptions) -> Loaded:

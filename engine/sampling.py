@@ -65,6 +65,11 @@ def has_penalties(sampling: Sampling) -> bool:
     return sampling.repetition_penalty != 1.0 or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
 
 
+def treats_tokens_alike(sampling: Sampling) -> bool:
+    """Whether no setting singles tokens out, by what was said before or by their ids: scores then need only logits."""
+    return not has_penalties(sampling) and not sampling.logit_bias
+
+
 def scores(
     logits: Tensor, sampling: Sampling, penalties: Penalties | None = None, into: Tensor | None = None
 ) -> Tensor:

@@ -9,7 +9,7 @@ from engine.model import Model
 from engine.proposers import Committed, Proposal, Room
 from engine.round import Sampling
 from engine.rows import best
-from engine.sampling import Penalties, draw, scores
+from engine.sampling import Penalties, draw, scores, treats_tokens_alike
 from engine.vocab_map import VocabMap
 
 
@@ -89,7 +89,7 @@ class DraftModel:
             return (best(row) if self._sampling.greedy else draw(q, uniform),)
 
         graphs = self.model.graphs
-        if graphs is None or penalties is not None or self._sampling.logit_bias:
+        if graphs is None or not treats_tokens_alike(self._sampling):
             return step(logits, uniform)
         return graphs.run(("choose", i, room.scores.data_ptr()), step, logits, uniform)
 

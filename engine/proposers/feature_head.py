@@ -21,7 +21,7 @@ from engine.linear import project
 from engine.model import Model
 from engine.proposers import Committed, Proposal, Room
 from engine.round import Sampling
-from engine.sampling import REMOVED, draw, scores
+from engine.sampling import REMOVED, draw, scores, treats_tokens_alike
 from engine.vocab_map import VocabMap
 
 
@@ -119,7 +119,7 @@ class FeatureHead:
         t = committed.ids.shape[0]
         state = self._read(committed.ids[self._firm :], t)
         penalties = committed.penalties
-        trimmed = penalties is None and not self._sampling.logit_bias
+        trimmed = treats_tokens_alike(self._sampling)
         tokens: list[Tensor] = []
         score_rows: list[Tensor] = []
         q_rows: list[Tensor] = []

@@ -43,11 +43,11 @@ def _draft(draft: str | None, target: str | None, found: Diagnosis) -> tuple[str
         return _side(found.draft), ""
     if draft is not None:
         return (draft, "no model of its own: drafts beside the target") if found.fits else (None, "")
-    from engine.default_pair import HEAD, HEAD_NAME
-    from engine.proposers.feature_head import find_head
+    from engine.default_pair import HEAD_NAME
+    from engine.pair import default_draft
 
-    if target is None and find_head(str(HEAD)) is not None:
-        return HEAD_NAME, f"the embedded draft, in {HEAD}"
+    if (embedded := default_draft(target)) is not None:
+        return HEAD_NAME, f"the embedded draft, in {embedded}"
     return "self", "no --draft: some layers of the target itself"
 
 

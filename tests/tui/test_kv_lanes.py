@@ -41,6 +41,10 @@ FULL = replace(
     draft_kv_after=12,
 )
 
+CUT_AT_2 = replace(
+    FULL, committed_after=11, correction_token=None, correction_kind=None, target_kv_after=10, draft_kv_after=10
+)
+
 
 def picture(lane: Lane, *, result: bool = False) -> str:
     """One letter a slot."""
@@ -83,14 +87,9 @@ def test_a_plain_step_writes_the_pending_slot_alone() -> None:
 
 def test_a_cut_round_ends_where_the_text_ends() -> None:
     cut = replace(
-        FULL,
+        CUT_AT_2,
         cut="eos",
         positions=(Position(1, 1, fate="accepted"), Position(2, 2, fate="cut"), Position(3, 3, fate="cut")),
-        committed_after=11,
-        correction_token=None,
-        correction_kind=None,
-        target_kv_after=10,
-        draft_kv_after=10,
     )
     target, draft = lanes(cut)
     assert picture(target) == "c" * 9 + "k" + "p" + "oo", "the last token's own slot is rolled back as well"
@@ -101,15 +100,10 @@ def test_a_cut_round_ends_where_the_text_ends() -> None:
 
 def test_a_rejection_behind_the_end_of_the_text_keeps_its_slot() -> None:
     cut = replace(
-        FULL,
+        CUT_AT_2,
         cut="length",
         accepted=2,
         positions=(Position(1, 1, fate="accepted"), Position(2, 2, fate="cut"), Position(3, 3, fate="rejected")),
-        committed_after=11,
-        correction_token=None,
-        correction_kind=None,
-        target_kv_after=10,
-        draft_kv_after=10,
     )
     target, draft = lanes(cut)
     assert picture(target) == "c" * 9 + "k" + "p" + "o" + "x"
